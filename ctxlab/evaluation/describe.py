@@ -21,6 +21,7 @@ from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.images import count_image_tokens, is_image_part
 from ctxlab.tokens.model_choice import ModelChoice
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ RECORDING_COLUMNS: Schema = {
     "valid": ("bool", "", "True if the provider would accept the recorded messages"),
     "tool_tokens": ("int64", "tokens", "tokens of all tool results"),
     "largest_result": ("int64", "tokens", "tokens of the largest tool result"),
+    "images": ("int64", "images", "number of images in messages"),
+    "image_tokens": ("int64", "tokens", "tokens of all images"),
     "reasoning_tokens": (
         "int64",
         "tokens",
@@ -301,6 +304,7 @@ def iter_descriptions(
         - ``tool_tokens``: number of tokens of all tool results
         - ``largest``: list of the largest tool results: position of the ``message``, name of the
           ``tool``, and number of ``tokens`` of each
+        - ``images``, ``image_tokens``: number of images in messages, and of their tokens
         - ``reasoning_tokens``: number of tokens of hidden reasoning, as billed if known and
           otherwise as recorded; other token counts do not include them
         - ``longest_request``: number of tokens of the longest request if the full history is sent
@@ -336,6 +340,9 @@ def _describe_with(counter: TokenCounter, recording: Recording) -> dict[str, Any
         for place in history.result_positions
     ]
     largest = sorted(results, key=itemgetter("tokens"), reverse=True)[:_MAX_LARGEST_RESULTS]
+    parts = (part for message in messages if isinstance(message.content, tuple)
+             for part in message.content)  # fmt: skip
+    images = [part for part in parts if is_image_part(part)]
     sent = messages[: prepared.last_request]
     violations = () if prepared.valid else find_violations(sent, prepared.provider)
     return {
@@ -343,6 +350,8 @@ def _describe_with(counter: TokenCounter, recording: Recording) -> dict[str, Any
         "tool_tokens": sum(counted[place] for place in history.result_positions),
         "largest_result": largest[0]["tokens"] if largest else 0,
         "largest": largest,
+        "images": len(images),
+        "image_tokens": sum(count_image_tokens(part, counter.model) for part in images),
         "reasoning_tokens": sum(
             (message.usage and message.usage.reasoning) or counter.count_reasoning(message)
             for message in messages

@@ -101,6 +101,7 @@ def description_notes(all_facts: Sequence[RecordingDescription]) -> Iterator[str
     yield from _model_sentences(all_facts)
     yield from _length_sentences(all_facts)
     yield from _largest_result_sentences(all_facts)
+    yield from _image_sentences(all_facts)
     yield from _need_sentences(all_facts)
     yield from _compaction_sentences(all_facts)
     yield from _fault_sentences(all_facts)
@@ -108,6 +109,16 @@ def description_notes(all_facts: Sequence[RecordingDescription]) -> Iterator[str
     yield from _skipped_row_sentences(all_facts)
     yield from map(to_sentence, suspect_warnings(all_facts))
     yield from _counting_sentences(all_facts)
+
+
+def _image_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
+    images = sum(facts["images"] for facts in all_facts)
+    if images:
+        tokens = sum(facts["image_tokens"] for facts in all_facts)
+        whole = sum(facts["tokens"] for facts in all_facts)
+        share = f"{tokens / whole:.0%}".replace("%", " %") if whole else "0 %"
+        said = f"{pluralize(images, 'image')} with {tokens:,} tokens, {share} of all tokens"
+        yield f"Messages contain {said}; the strategy recent_images leaves out older ones."
 
 
 def rows_by_format(all_facts: Sequence[RecordingDescription], files: Counter[str]) -> _Rows:

@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from ctxlab.context.history import Entry
-from ctxlab.messages.types import Message, message_text
+from ctxlab.messages.types import Message
+from ctxlab.tokens.images import shown_text
 
 _MESSAGE_COLUMNS = ("role", "form", "first", "last", "tokens", "tool", "text")
 _DIFFERENCE_COLUMNS = (
@@ -63,7 +64,7 @@ class SentRequest:
         """
         rows = [
             (each.message.role, each.form.value, *_span(each), each.tokens, _tools(each.message),
-             message_text(each.message))
+             shown_text(each.message))
             for each in self.entries
         ]  # fmt: skip
         return _make_table(rows, _MESSAGE_COLUMNS).rename_axis("message")
@@ -110,8 +111,8 @@ class SentRequest:
                     *_span(either), either.message.role,
                     _form(here, span, self.entries), _form(there, span, other.entries),
                     here.tokens if here else 0, there.tokens if there else 0,
-                    message_text(here.message) if here else "",
-                    message_text(there.message) if there else "",
+                    shown_text(here.message) if here else "",
+                    shown_text(there.message) if there else "",
                 ))  # fmt: skip
         return _make_table(rows, _DIFFERENCE_COLUMNS)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from ctxlab.messages.types import Message, message_text
 from ctxlab.tokens.model_families import IMAGE_RULES
 
 _IMAGE_TYPES = frozenset({"image_url", "input_image", "image"})
@@ -114,13 +115,66 @@ def count_image_tokens(part: Mapping[str, Any], model: str) -> int:
     >>> count_image_tokens(image, "gpt-4o"), count_image_tokens(image, "gpt-6-sol")
     (765, 1229)
     """
-    image = part.get("image_url")
-    where = image if isinstance(image, Mapping) else {"url": image, "detail": part.get("detail")}
-    if isinstance(source := part.get("source"), Mapping):
-        where = {"url": f"data:;base64,{source.get('data')}"}
-    width, height = _read_size(where.get("url"))
+    where = _image_source(part)
+    width, height = _read_size(where.get("url")) or _UNKNOWN_SIZE
     rule, parameters = _find_rule(model)
     return _RULES[rule](width, height, str(where.get("detail")), parameters)
+
+
+def image_label(part: Mapping[str, Any]) -> str:
+    """Return a text that stands for an image where messages are shown as text.
+
+    Parameters
+    ----------
+    part : mapping
+        Content part with the type ``image_url``, ``input_image`` or ``image``.
+
+    Returns
+    -------
+    str
+        Label with the size of the image, if it is known.
+
+    Examples
+    --------
+    >>> image_label({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}})
+    '[image]'
+    """
+    size = _read_size(_image_source(part).get("url"))
+    return "[image]" if size is None else f"[image, {size[0]:,} × {size[1]:,} pixels]"
+
+
+def shown_text(message: Message) -> str:
+    """Return the text of a message for a reader, with a label in place of each image.
+
+    Parameters
+    ----------
+    message : Message
+        Message of any role.
+
+    Returns
+    -------
+    str
+        Labels of the images, and the text that the model reads.
+
+    Examples
+    --------
+    >>> image = {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}
+    >>> shown_text(Message("user", (image, {"type": "text", "text": "What is it?"})))
+    '[image] What is it?'
+    """
+    content = message.content
+    if not isinstance(content, tuple):
+        return message_text(message)
+    labels = [image_label(part) for part in content if is_image_part(part)]
+    return " ".join(filter(None, [*labels, message_text(message)]))
+
+
+def _image_source(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the URL and the level of detail of an image, whatever the format of its part."""
+    if isinstance(source := part.get("source"), Mapping):
+        return {"url": f"data:;base64,{source.get('data')}"}
+    image = part.get("image_url")
+    return image if isinstance(image, Mapping) else {"url": image, "detail": part.get("detail")}
 
 
 @cache
@@ -207,10 +261,10 @@ def _count_tiles(width: int, height: int, side: int) -> int:
     return math.ceil(width / side) * math.ceil(height / side)
 
 
-def _read_size(url: Any) -> tuple[int, int]:
-    """Return the width and height in pixels of the image in a data URL; 1024 by 1024 if unknown."""
+def _read_size(url: Any) -> tuple[int, int] | None:
+    """Return the width and height in pixels of the image in a data URL; None if they are unknown."""
     if not isinstance(url, str) or not url.startswith("data:"):
-        return _UNKNOWN_SIZE
+        return None
     from PIL import Image
 
     try:
@@ -222,5 +276,5 @@ def _read_size(url: Any) -> tuple[int, int]:
             with Image.open(io.BytesIO(blob), formats=_IMAGE_FORMATS) as image:
                 width, height = image.size
     except Exception:  # Pillow's parsers raise many types for invalid images
-        return _UNKNOWN_SIZE
-    return (width, height) if width > 0 and height > 0 else _UNKNOWN_SIZE
+        return None
+    return (width, height) if width > 0 and height > 0 else None

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from running import a_recording
 
 import ctxlab
 from ctxlab.evaluation.describe import iter_descriptions
+from ctxlab.evaluation.description_table import description_notes
 from ctxlab.formats import load
-from ctxlab.messages.types import Compaction, Message, Recording, Usage
+from ctxlab.messages.types import Compaction, Message, Recording, ToolCall, Usage
 from ctxlab.tokens.calibration import calibrate
 from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter
+from ctxlab.tokens.images import count_image_tokens
 from ctxlab.tokens.profiles import BUILT_IN_PROFILES
 
 CHAT = (Message("user", "hi"), Message("assistant", "ho"))
@@ -91,3 +96,26 @@ def test_real_sessions_have_bills_beside_their_counts(recorded: Path) -> None:
     assert calm
     for bill in calm:
         assert abs(bill["counted"] - bill["billed"]) < 0.05 * bill["billed"]
+
+
+def test_images_are_counted_and_shown_as_images() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (1280, 800)).save(file, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    shot = ({"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "done"})
+    messages = (
+        Message("user", "Look."),
+        Message("assistant", None, (ToolCall("c1", "take_screenshot"),)),
+        Message("tool", shot, tool_call_id="c1"),
+        Message("assistant", "Done."),
+    )
+    recording = Recording("r", messages, model="claude-opus-4-8")
+    found = ctxlab.describe([recording], workers=1)
+    row = found.recordings.iloc[0]
+    assert row["images"] == 1
+    assert row["image_tokens"] == count_image_tokens(shot[0], row["counted_as"]) > 1000
+    assert f"1 image with {row['image_tokens']:,} tokens" in " ".join(
+        description_notes(list(found))
+    )
+    text = ctxlab.replay(recording, "full", 100_000).sent(1).table["text"]
+    assert text.iloc[2] == "[image, 1,280 × 800 pixels] done"

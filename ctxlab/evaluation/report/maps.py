@@ -15,7 +15,8 @@ from ctxlab.errors import CannotReplay
 from ctxlab.evaluation.frontend.replay_map import describe_messages, describe_replay
 from ctxlab.evaluation.replayer import RunReplayer
 from ctxlab.evaluation.results import Results
-from ctxlab.messages.types import Recording, message_text
+from ctxlab.messages.types import Recording
+from ctxlab.tokens.images import shown_text
 
 _TEXT_BUDGET = 2_500_000
 "maximum number of characters of all texts in a report"
@@ -98,7 +99,7 @@ def make_context_maps(
             found.maps.append({"recording": name, "row": each.row, **described})
             if name not in found.messages:
                 found.messages[name] = describe_messages(prepared)
-                texts[name] = [message_text(message) for message in prepared.recording.messages]
+                texts[name] = [shown_text(message) for message in prepared.recording.messages]
     if with_text:
         _add_texts(found.messages, texts)
     return found
