@@ -37,7 +37,7 @@ def labels(history: History) -> list[str]:
 
 
 def test_a_user_message_begins_a_turn_and_each_reply_is_a_step_of_it(counter: TokenCounter) -> None:
-    """Seed 003, solution: each interaction gets a turn number, from 1."""
+    """Seed 003, turns: each interaction gets a turn number, from 1."""
     talk = [
         *(Message("system", "Be brief."), Message("user", "go"), *step("read", "1", "2")),
         *(*step("grep", "3"), Message("assistant", "done")),
