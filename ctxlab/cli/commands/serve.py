@@ -163,23 +163,20 @@ def http(
         store_for=lambda folder: SqliteStore(folder, client=client, model=summary_model),
         token=chosen_token,
     )
-    print_address = _address_printer(f"serving {', '.join(map(str, folders))}", chosen_token)
+    what = f"serving {', '.join(map(str, folders))}"
     with ExitStack() as opened:
 
-        def no_browser() -> None:
-            print_note("no browser was found; open the page yourself")
-
         def on_listening(address: str, token: str) -> None:
-            print_address(address, token)
             page = page_url(address, token)
             if chosen_token is None:
-                print_note(f"open the page with the sessions: {page}")
+                _address_printer(what, None)(address, token)
+                print_note(f"to read sessions in a browser, open {page}")
             else:
-                print_note(
-                    f"open the page with the sessions: {page_url(address, '')} and your token"
-                )
+                hint = "to read sessions in a browser, add /#token= and your token"
+                print_note(f"{what} at {address}; {hint}")
             if open_page:
-                opened.enter_context(open_in_browser(page, no_browser))
+                failed = "Expected a browser, found none; open the page yourself"
+                opened.enter_context(open_in_browser(page, lambda: print_note(failed)))
 
         server.serve(
             made,

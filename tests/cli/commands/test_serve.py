@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from http_serving import until
@@ -177,6 +178,48 @@ def test_where_no_token_is_given_a_random_one_is_made_and_printed(
             process.terminate()
             assert process.wait(60) == 130
     assert tokens[0] != tokens[1]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("token", [None, "a/chosen&token"], ids=["random", "chosen"])
+def test_the_page_is_opened_in_the_browser_with_the_token(
+    token: str | None, workspace: Path, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    browser = tmp_path / "browser"
+    # The file is deleted when the server stops, so the browser reads it now.
+    script = f"""#!/bin/sh
+    file="${{1#file://}}"
+    (echo "$1"; cat "$file"; stat -c %a "$(dirname "$file")") > {seen}.new
+    mv {seen}.new {seen}
+    """
+    browser.write_text(script)
+    browser.chmod(0o700)
+    env = {k: v for k, v in os.environ.items() if k != "CTXLAB_TOKEN"} | {
+        "BROWSER": f"{browser} %s"
+    }
+    command = [*PROGRAM, "serve", "http", "--port", "0", "--open"]
+    with subprocess.Popen(
+        command, cwd=workspace, stderr=subprocess.PIPE, encoding="utf-8",
+        env=env | ({"CTXLAB_TOKEN": token} if token else {}),
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        printed = "".join(process.stderr.readline() for _ in range(1 if token else 3))
+        until(seen.exists)
+        process.terminate()
+        assert process.wait(60) == 130
+    opened, *page, mode = seen.read_text().splitlines()
+    assert mode == "700"
+    assert not Path(opened.removeprefix("file://")).exists()
+    link = re.search(r'href="(http://127\.0\.0\.1:\d+/#token=([^"]+))"', "\n".join(page))
+    assert link
+    if token:
+        assert unquote(link[2]) == token
+        assert token not in printed + opened
+        assert "/#token=" in printed
+    else:
+        assert link[1] in printed
+        assert link[2] not in opened
 
 
 def test_chats_and_sessions_are_served_by_http(workspace: Path) -> None:
