@@ -422,7 +422,9 @@ def test_imported_logs_are_served_like_a_store(recorded: Path) -> None:
             ("get_turn", {"session_id": id, "turn": 1}),
         )
         assert not any(answer.is_error for answer in (toc, title, found, turn))
-        assert toc.structured_content["total_turns"] > 5
+        entries = toc.structured_content["entries"]
+        assert len(entries) == toc.structured_content["total_turns"]
+        assert sum(entry["total_steps"] for entry in entries) > 5
         last = {"session_id": id, "turn": toc.structured_content["total_turns"]}
         assert one(logs, "get_turn", **last)["next"] is None
         assert all(len(a.model_dump_json()) < 100_000 for a in (toc, found, turn))
