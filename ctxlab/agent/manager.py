@@ -326,6 +326,41 @@ class ContextManager:
         later = context.history.entries[self._sent_length : context.history_length]
         return [*self._sent_entries, *later, asked]
 
+    def compact(self) -> tuple[int, int]:
+        """Let the strategy shorten the conversation now, as if the context window were just full.
+
+        No request is sent, and ``history`` keeps all messages. A strategy that shortens nothing in such a
+        window changes nothing.
+
+        Returns
+        -------
+        tuple of (int, int)
+            Numbers of tokens of the messages of the next request, before and after.
+
+        Examples
+        --------
+        >>> manager = ContextManager("rolling_summary() | panic()", "gpt-4o")
+        >>> for number in range(40):
+        ...     manager.append(Message("user", f"question {number}"))
+        ...     manager.append(Message("assistant", f"answer {number}"))
+        >>> before, after = manager.compact()
+        >>> after < before < 1000, len(manager.history)
+        (True, 80)
+        """
+        before = self._next_tokens()
+        full = before + self.budget.fixed + self.budget.reserve
+        self._context.set_budget(replace(self.budget, limit=min(self.budget.limit, full)))
+        try:
+            self.strategy(self._context)
+        finally:
+            self._context.set_budget(self.budget)
+        return before, self._next_tokens()
+
+    def _next_tokens(self) -> int:
+        """Return the tokens of the messages that would be sent, without those of the next question."""
+        *entries, _ = self.preview(Message("user", "?"))
+        return sum(entry.tokens for entry in entries)
+
     def context_breakdown(self) -> dict[str, int]:
         """Return the number of tokens of each part of the next request.
 

@@ -18,13 +18,15 @@ from hypothesis import strategies as st
 from replaying import SPECS, run
 
 from ctxlab import ContextManager, build_messages, count_tokens
+from ctxlab.agent.loop import DEFAULT_STRATEGY
 from ctxlab.agent.manager import StatelessWarning
 from ctxlab.context.turns import GET_TURN_TOOL
 from ctxlab.errors import ModelRequestRejected, SpecError
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm import CachedClient, FaultTolerantClient, LiteLLMClient, ScriptedClient
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import Message, Recording
+from ctxlab.messages.types import Message, Recording, ToolCall
+from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.base import walk_strategies
 from ctxlab.tokens.counter import TokenCounter
@@ -494,3 +496,27 @@ def test_what_the_contents_list_can_be_fetched_in_full() -> None:
     assert manager.get_turn(99) == manager.get_turn(f"{number}.2") == []
     with pytest.raises(SpecError, match="Expected a turn such as 3"):
         manager.get_turn(0)
+
+
+@given(st.lists(st.integers(1, 400), max_size=25), st.booleans())
+def test_compaction_on_request_keeps_the_history_and_a_valid_conversation(
+    sizes: list[int], again: bool
+) -> None:
+    manager = ContextManager(DEFAULT_STRATEGY, "gpt-4o")
+    said = [Message("system", "Be brief.")]
+    for number, size in enumerate(sizes):
+        call = ToolCall(f"c{number}", "read", '{"path": "a.py"}')
+        result = Message("tool", f"x = {number}\n" * size, tool_call_id=call.id)
+        answer = Message("assistant", f"answer {number}")
+        said += [Message("user", f"question {number}"), Message("assistant", None, (call,))]
+        said += [result, answer]
+    manager.extend(said)
+    before, after = manager.compact()
+    assert after <= before
+    if again:
+        assert manager.compact()[1] <= after
+    assert list(manager.history) == said
+    manager.append(Message("user", "Go on."))
+    sent = [message_from_dict(each) for each in manager.request()]
+    assert find_violations(sent, "openai") == []
+    assert sent[-1].content == "Go on."

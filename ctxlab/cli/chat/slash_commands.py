@@ -180,6 +180,13 @@ def _model(chat: ChatRepl, argument: str) -> str:
     return f"model {one_line(chat.agent.model)}, {budget.limit:,} tokens"
 
 
+def _compact(chat: ChatRepl, argument: str) -> str:
+    before, after = chat.agent.manager.compact()
+    if after >= before:
+        return f"the strategy shortens nothing of {before:,} tokens"
+    return f"shortened from {before:,} to {after:,} tokens; the session keeps all messages"
+
+
 def _cost(chat: ChatRepl, argument: str) -> str:
     from ctxlab.messages.types import Usage
 
@@ -235,6 +242,7 @@ SLASH_COMMANDS: dict[str, tuple[Callable[[ChatRepl, str], str | None], str]] = {
     "sessions": (_sessions, "list the sessions of the folder"),
     "resume": (_resume, "continue another session: /resume 2, /resume 3f2a"),
     "model": (_model, "show the model; /model NAME continues with another one"),
+    "compact": (_compact, "let the strategy shorten the conversation now"),
     "cost": (_cost, "show the tokens and the cost of this session"),
     "plan": (_plan, "show the agent's plan"),
     "help": (_help, "show this list"),

@@ -442,6 +442,20 @@ def test_a_chat_changes_its_session_and_its_model(
     assert (sessions["first"].messages, sessions["second"].messages) == (5, 3)
 
 
+def test_a_conversation_is_shortened_on_request(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    server = served("A long answer. " * 200)
+    said = typed("/compact\n" + "more\n" * 12 + "/compact\nand now?\n").out
+    assert "the strategy shortens nothing of" in said
+    before, after = (
+        int(n.replace(",", "")) for n in re.findall(r"from ([\d,]+) to ([\d,]+) tok", said)[0]
+    )
+    assert after < before / 1.5
+    assert len(server.calls[-1].messages) < len(server.calls[-2].messages)
+    assert len(messages(workspace)) == 27
+
+
 def test_the_cost_of_a_session_is_the_sum_of_its_replies(
     typed: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
