@@ -329,8 +329,8 @@ class ContextManager:
     def compact(self) -> tuple[int, int]:
         """Let the strategy shorten the conversation now, as if the context window were just full.
 
-        No request is sent, and ``history`` keeps all messages. A strategy that shortens nothing in such a
-        window changes nothing.
+        No request is sent, and ``history`` keeps all messages. A strategy that shortens nothing in such
+        a window changes nothing.
 
         Returns
         -------
