@@ -38,7 +38,7 @@ _MAX_OUTCOME_FILES = 10
 _MARKS = {"file": "", "folder": "/", "link": " (link)", "other": " (not a regular file)"}
 _SUMMARY_LINES, _SUMMARY_CHARS = 3, 300
 "lines and characters of the output of a command in a stub"
-_SHOWN_SECONDS = 0.1
+_SHOWN_SECONDS = 1.0
 _SEARCH_TIMEOUT = 10.0
 "maximum seconds for listing or searching files"
 _INVALID_PATH_ERRNOS = {
