@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _JOINERS = "\u200c\u200d"
 "invisible characters that some scripts and emoji need"
+_PRINTABLE_BUT_HIDDEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"characters without a visible form that Python calls printable"
 
 
 def one_line(text: str) -> str:
@@ -54,6 +59,38 @@ def show_symbols(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else _symbol(each) for each in text)
+
+
+def show_hidden(text: str, keep: str = "\n\t") -> str:
+    r"""Replace every character that a reader does not see, for a text that somebody has to judge.
+
+    Unlike ``show_symbols``, this also shows joiners, variation selectors, fillers, and spaces that are
+    not the usual one, because all of them can make two different commands look the same.
+
+    Parameters
+    ----------
+    text : str
+        Any text, for example a command that an agent wants to run.
+    keep : str, default "\\n\\t"
+        Characters that are kept although they are not printable.
+
+    Returns
+    -------
+    str
+        Text in which each hidden character is shown by its code point, such as ``⟨U+202E⟩``.
+
+    Examples
+    --------
+    >>> show_hidden("rm \u202etxt.exe\r\x1b[8m"), show_hidden("a\nb", keep="")
+    ('rm ⟨U+202E⟩txt.exe⟨U+000D⟩⟨U+001B⟩[8m', 'a⟨U+000A⟩b')
+    """
+    return "".join(
+        f"⟨U+{ord(each):04X}⟩" if each not in keep and _is_hidden(each) else each for each in text
+    )
+
+
+def _is_hidden(character: str) -> bool:
+    return not character.isprintable() or _PRINTABLE_BUT_HIDDEN.fullmatch(character) is not None
 
 
 def _symbol(character: str) -> str:

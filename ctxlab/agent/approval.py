@@ -7,6 +7,7 @@ the kind of an allowed one only if it begins with the same words and contains no
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,21 +31,59 @@ Scope: TypeAlias = Literal["once", "kind", "tool"]
 _SHELL_OPERATORS = frozenset(";&|<>`$()\n\r\\")
 """Characters that let a shell do more than run one program with the given words."""
 
+_PROGRAM = re.compile(r"[\w./+-]+", re.ASCII)
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9_:-]*", re.IGNORECASE | re.ASCII)
+_VERSION = re.compile(r"[\d.-]+$|\.exe$")
+
 _RUNNERS = frozenset(
     {
-        *("ash", "awk", "bash", "busybox", "dash", "doas", "docker", "env", "eval", "exec", "find"),
-        *("ksh", "make", "node", "npm", "npx", "perl", "php", "podman", "python", "python2"),
-        *("python3", "ruby", "sh", "ssh", "su", "sudo", "tclsh", "time", "uv", "uvx", "watch"),
-        *("xargs", "zsh"),
+        *(".", "ash", "at", "awk", "bash", "batch", "builtin", "bun", "busybox", "chroot"),
+        *("cmd", "command", "coproc", "crontab", "dash", "deno", "direnv", "doas", "docker"),
+        *("ed", "emacs", "entr", "env", "eval", "exec", "expect", "fd", "fdfind", "find"),
+        *("fish", "flock", "gawk", "gdb", "go-task", "ionice", "java", "just", "ksh", "ltrace"),
+        *("lua", "make", "mawk", "nawk", "nerdctl", "nice", "ninja", "node", "nodejs", "nohup"),
+        *("nox", "npm", "npx", "nsenter", "osascript", "parallel", "perl", "php", "pkexec"),
+        *("pnpm", "podman", "powershell", "pwsh", "pypy", "python", "pythonw", "rake"),
+        *("rscript", "rsync", "ruby", "runuser", "screen", "script", "sed", "setsid", "sh"),
+        *("source", "ssh", "stdbuf", "strace", "su", "sudo", "systemd-run", "tar", "task"),
+        *("tclsh", "time", "timeout", "tmux", "tox", "trap", "unshare", "uv", "uvx", "vi"),
+        *("vim", "watch", "wine", "xargs", "xvfb-run", "yarn", "zsh"),
     }
 )
 """Programs that run what their arguments say, so that their first words say little."""
+
+_ALWAYS_ASKED = frozenset(
+    {
+        *("chmod", "chown", "curl", "dd", "ftp", "kill", "killall", "mkfs", "nc", "ncat"),
+        *("pkill", "rm", "rmdir", "scp", "sftp", "shred", "truncate", "unlink", "wget"),
+    }
+)
+"""Programs that delete, or send something to others, whose arguments decide what."""
+
+_WITH_SUBCOMMANDS = frozenset(
+    {
+        *("apt", "apt-get", "aws", "az", "brew", "cargo", "conda", "dnf", "gcloud", "gh"),
+        *("git", "go", "helm", "hg", "ip", "kubectl", "mamba", "pacman", "pip", "pipx"),
+        *("poetry", "rustup", "snap", "svn", "systemctl", "terraform", "tofu", "yum", "zypper"),
+    }
+)
+"""Programs that mean something else with each subcommand, which options may precede."""
+
+_RUNNING_SUBCOMMANDS = frozenset(
+    {
+        *("alias", "bisect", "config", "difftool", "dlx", "eval", "exec", "extension"),
+        *("filter-branch", "foreach", "mergetool", "rebase", "run", "shell", "submodule", "x"),
+    }
+)
+"""Subcommands that run what their arguments say, or change what other subcommands run."""
 
 
 @dataclass(frozen=True)
 class ApprovalRequest:
     """A tool call that needs the user's approval."""
 
+    tool: Tool = field(repr=False)
+    "tool that is called"
     call: ToolCall
     "the tool call"
     arguments: dict[str, Any] = field(hash=False)
@@ -56,6 +95,11 @@ class ApprovalRequest:
     kind: str | None = None
     """what the scope ``kind`` of a decision allows, such as ``git diff`` or the path of a file; None if
     the call cannot be allowed beyond itself, except by allowing the tool"""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Answers that the user may give: the scopes that are possible, and ``no``."""
+        return ("once", *(() if self.kind is None else ("kind",)), "tool", "no")
 
 
 @dataclass(frozen=True)
@@ -93,8 +137,8 @@ class Approver:
     >>> call = ToolCall("c1", "run", '{"command": "rm a"}')
     >>> tool = Tool("run", "", {}, lambda command: "done")
     >>> approver = Approver("ask", lambda request: Decision(False, reason="keep it"))
-    >>> approver.decide(approver.request(tool, call)).error
-    'The user did not allow this call: keep it'
+    >>> approver.decide(approver.request(tool, call))
+    Decision(allowed=False, scope='once', reason='keep it')
     """
 
     def __init__(
@@ -111,7 +155,12 @@ class Approver:
         self._tools: set[str] = set()
         self._kinds: set[tuple[str, str]] = set()
 
-    def request(self, tool: Tool, call: ToolCall) -> ApprovalRequest | None:
+    @property
+    def can_ask(self) -> bool:
+        """True if somebody is asked; False if calls that need approval are refused."""
+        return self.mode == "ask" and self.ask is not None
+
+    def request(self, tool: Tool, call: ToolCall) -> ApprovalRequest | ToolResult | None:
         """Return a request for approval of a tool call.
 
         Parameters
@@ -123,24 +172,32 @@ class Approver:
 
         Returns
         -------
-        ApprovalRequest or None
-            The request; None if the call needs no approval, or cannot change anything because its
-            arguments are not valid.
+        ApprovalRequest, ToolResult or None
+            The request. None if the call needs no approval, or if its arguments are not valid, so that
+            nothing is called. A failed result if the tool cannot make the change, so that there is
+            nothing to ask; the tool must then not be called.
         """
         if tool.read_only or self.mode == "auto":
             return None
         try:
             arguments = validate_arguments(tool, call.arguments)
-            change = None if tool.preview is None else tool.preview(**arguments)
-        except Exception:  # the call itself fails in the same way, with a message for the model
+        except Exception:  # the call fails in the same way, with a message for the model
             return None
-        command = arguments.get("command")
+        change: FileChange | ToolResult | None = None
+        if tool.preview is not None:
+            try:
+                change = tool.preview(**arguments)
+            except Exception:
+                change = None  # the user sees the arguments instead
+        if isinstance(change, ToolResult):
+            return change.model_copy(update={"tool_name": tool.name, "duration_ms": 0})
+        command = arguments.get(tool.command_argument or "")
         command = command if isinstance(command, str) else None
         kind = change.path if change is not None else command and command_kind(command)
-        made = ApprovalRequest(call, arguments, command, change, kind)
+        made = ApprovalRequest(tool, call, arguments, command, change, kind)
         return None if self._is_allowed(made) else made
 
-    def decide(self, request: ApprovalRequest) -> ToolResult | None:
+    def decide(self, request: ApprovalRequest) -> Decision:
         """Ask the user about a call, and remember the decision.
 
         Parameters
@@ -150,61 +207,114 @@ class Approver:
 
         Returns
         -------
-        ToolResult or None
-            Failed result with the error type ``refused``; None if the call may be made.
+        Decision
+            Decision of the user. A refusal if nobody can be asked.
         """
         if self.mode == "read-only":
-            return _refused("this session is read-only")
+            return Decision(False, reason="this session is read-only")
         if self.ask is None:
-            return _refused(self.refusal)
+            return Decision(False, reason=self.refusal)
         decision = self.ask(request)
         if not decision.allowed:
-            return _refused(decision.reason)
+            return decision
         if decision.scope == "tool":
             self._tools.add(request.call.name)
         elif decision.scope == "kind" and request.kind is not None:
             self._kinds.add((request.call.name, request.kind))
-        return None
+        return decision
 
     def _is_allowed(self, request: ApprovalRequest) -> bool:
         name = request.call.name
         return name in self._tools or (name, request.kind) in self._kinds
 
 
+def refused_result(decision: Decision) -> ToolResult:
+    """Build the result of a call that the user refused.
+
+    Parameters
+    ----------
+    decision : Decision
+        The refusal.
+
+    Returns
+    -------
+    ToolResult
+        Failed result with the error type ``refused``.
+
+    Examples
+    --------
+    >>> print(refused_result(Decision(False, reason="keep it.")).error)
+    The call was not allowed: keep it. Do not try it again.
+    """
+    reason = decision.reason.strip()
+    if not reason:
+        why = "The user did not allow this call. Do not try it again; ask what to do instead."
+        return failed_result(why, "refused")
+    end = "" if reason[-1] in ".!?" else "."
+    return failed_result(f"The call was not allowed: {reason}{end} Do not try it again.", "refused")
+
+
+def changed_meanwhile(request: ApprovalRequest) -> ToolResult | None:
+    """Check that an allowed call still makes the change that the user saw.
+
+    Parameters
+    ----------
+    request : ApprovalRequest
+        The call.
+
+    Returns
+    -------
+    ToolResult or None
+        Failed result if the file has changed since the user was asked; None if the call may be made.
+    """
+    if request.change is None or request.tool.preview is None:
+        return None
+    try:
+        now = request.tool.preview(**request.arguments)
+    except Exception:
+        now = None
+    if now == request.change:
+        return None
+    path = request.change.path
+    why = f"{path} changed while the user was asked, so it was not written. Read it and try again."
+    return failed_result(why, "execution_error")
+
+
 def command_kind(command: str) -> str | None:
     """Return the words by which a command is recognised as one of the kind that the user allowed.
+
+    The kind says which program and which subcommand run. It says nothing about their options.
 
     Parameters
     ----------
     command : str
-        Shell command.
+        Command for ``/bin/sh``.
 
     Returns
     -------
     str or None
-        The program, with its subcommand if it has one. None if the command contains shell operators, or
-        if the program runs what its arguments say.
+        The program, with the next word if it may be a subcommand. None if the command contains shell
+        operators or invisible characters, if the program runs or deletes what its arguments say, or if
+        options before a subcommand could change what it does.
 
     Examples
     --------
     >>> command_kind("git diff --stat"), command_kind("ls -la"), command_kind("git diff; rm -r .")
     ('git diff', 'ls', None)
-    >>> command_kind("python setup.py"), command_kind("PATH=. ls")
-    (None, None)
+    >>> command_kind("python3.12 setup.py"), command_kind("PATH=. ls"), command_kind("git -C .. diff")
+    (None, None, None)
     """
-    if _SHELL_OPERATORS.intersection(command):
+    if _SHELL_OPERATORS.intersection(command) or not command.replace("\t", " ").isprintable():
         return None
     try:
         words = shlex.split(command)
     except ValueError:  # a quotation mark without its counterpart
         return None
-    if not words or "=" in words[0] or words[0].rsplit("/", 1)[-1] in _RUNNERS:
+    if not words or not _PROGRAM.fullmatch(words[0]):
         return None
-    return " ".join(words[: 2 if len(words) > 1 and words[1].isalpha() else 1])
-
-
-def _refused(reason: str) -> ToolResult:
-    said = f"The user did not allow this call: {reason}" if reason else (
-        "The user did not allow this call. Do not try it again; ask what to do instead."
-    )  # fmt: skip
-    return failed_result(said, "refused")
+    name = words[0].rsplit("/", 1)[-1].lower()
+    if {name, _VERSION.sub("", name)} & (_RUNNERS | _ALWAYS_ASKED):
+        return None
+    if len(words) > 1 and _SUBCOMMAND.fullmatch(words[1]):
+        return None if words[1].lower() in _RUNNING_SUBCOMMANDS else f"{words[0]} {words[1]}"
+    return None if name in _WITH_SUBCOMMANDS else words[0]

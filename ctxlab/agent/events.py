@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ctxlab.agent.approval import ApprovalRequest
+from ctxlab.agent.approval import ApprovalRequest, Decision
 from ctxlab.agent.tools.result import ToolResult
 from ctxlab.messages.types import Message, ToolCall, Usage
 
@@ -61,6 +61,16 @@ class ApprovalRequired:
 
 
 @dataclass(frozen=True)
+class ApprovalDecided:
+    """Event that is sent when a call that needs approval was allowed or refused."""
+
+    request: ApprovalRequest
+    "the tool call"
+    decision: Decision
+    "the decision; a refusal if nobody could be asked"
+
+
+@dataclass(frozen=True)
 class ToolCallFinished:
     """Event that is sent after a tool has returned or its call was blocked."""
 
@@ -79,7 +89,12 @@ class TurnFinished:
 
 
 AgentEvent: TypeAlias = (
-    TextDelta | ToolCallStarted | ApprovalRequired | ToolCallFinished | TurnFinished
+    TextDelta
+    | ToolCallStarted
+    | ApprovalRequired
+    | ApprovalDecided
+    | ToolCallFinished
+    | TurnFinished
 )
 
 
@@ -113,7 +128,8 @@ def event_to_dict(event: AgentEvent) -> dict[str, Any]:
     Returns
     -------
     dict
-        Fields of the event. The key ``type`` is text, tool_call, approval_required, tool_result or done.
+        Fields of the event. The key ``type`` is text, tool_call, approval_required, approval_decided,
+        tool_result or done.
 
     Examples
     --------
@@ -130,9 +146,18 @@ def event_to_dict(event: AgentEvent) -> dict[str, Any]:
             return named | {"arguments": call.arguments}
         case ApprovalRequired(request):
             named = {"type": "approval_required", "id": request.call.id, "name": request.call.name}
-            diff = None if request.change is None else request.change.diff()
-            shown = {"command": request.command, "diff": diff, "kind": request.kind}
-            return named | {"arguments": request.call.arguments} | shown
+            change = request.change
+            shown: dict[str, Any] = {
+                "arguments": request.call.arguments,
+                "command": request.command,
+            }
+            shown["diff"] = None if change is None else change.diff()
+            shown["hidden"] = None if change is None else change.hidden or None
+            return named | shown | {"kind": request.kind, "choices": list(request.choices)}
+        case ApprovalDecided(request, decision):
+            named = {"type": "approval_decided", "id": request.call.id, "name": request.call.name}
+            answer = decision.scope if decision.allowed else "no"
+            return named | {"decision": answer, "reason": decision.reason}
         case ToolCallFinished(call, result):
             named = {"type": "tool_result", "id": call.id, "name": call.name}
             return named | result.to_dict()

@@ -19,10 +19,11 @@ import msgspec
 
 from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab._utils.signals import defer_signals
-from ctxlab.agent.approval import Approver
+from ctxlab.agent.approval import Approver, changed_meanwhile, refused_result
 from ctxlab.agent.circuit_breaker import MAX_FAILURES, CircuitBreaker
 from ctxlab.agent.events import (
     AgentEvent,
+    ApprovalDecided,
     ApprovalRequired,
     FinishReason,
     TextDelta,
@@ -534,19 +535,29 @@ class Agent:
         """Ask the user about a call if necessary, make it, and return its result."""
         if (blocked := self.breaker.blocked_result(call.name)) is not None:
             return blocked
-        tool, refused = self.tools.get(call.name), None
-        if tool is not None and self.approver is not None:
-            request = self.approver.request(tool, call)
-            if request is not None:
-                yield ApprovalRequired(request)
-                refused = self.approver.decide(request)
-                self._raise_if_stopped()
-        if tool is None:
+        if (tool := self.tools.get(call.name)) is None:
             result = tool_not_found(call.name, self.tools)
         else:
-            result = refused or call_tool(tool, call.arguments)
+            stopped = yield from self._approve(tool, call)
+            result = call_tool(tool, call.arguments) if stopped is None else stopped
         self.breaker.record(call.name, result, call.arguments)
         return result
+
+    def _approve(
+        self, tool: Tool, call: ToolCall
+    ) -> Generator[AgentEvent, None, ToolResult | None]:
+        """Ask the user about a call if necessary. Return None if the tool may be called."""
+        if self.approver is None:
+            return None
+        request = self.approver.request(tool, call)
+        if request is None or isinstance(request, ToolResult):
+            return request
+        if self.approver.can_ask:
+            yield ApprovalRequired(request)
+        decision = self.approver.decide(request)
+        self._raise_if_stopped()
+        yield ApprovalDecided(request, decision)
+        return changed_meanwhile(request) if decision.allowed else refused_result(decision)
 
     def _store_and_append(self, *messages: Message) -> None:
         """Pass messages to the observer, then append them to the conversation.

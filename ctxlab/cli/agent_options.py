@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SETTINGS_KEY = "settings"
 """Key of ``Session.meta`` with the settings that a resumed session keeps."""
 
+_STRICTER = {"auto": ("ask", "read-only"), "ask": ("read-only",), "read-only": ()}
 _SYSTEM_PROMPT = """\
 You are an assistant at a command line, working in the folder {folder}. \
 Answer briefly, in the language of the user, as plain text."""
@@ -79,7 +80,8 @@ class AgentOptions:
         Parameters
         ----------
         session : Session, optional
-            Session that the agent resumes. Its settings hold where no option is given.
+            Session that the agent resumes. Its settings hold where no option is given. Its approval
+            holds only if it is stricter than that of the environment, the file or the default.
 
         Returns
         -------
@@ -92,12 +94,20 @@ class AgentOptions:
             If the settings file or an environment variable is not valid.
         """
         stored: dict[str, Any] = {}
+        approval = None
         if session is not None:
             kept = session.meta.get(SETTINGS_KEY)
-            stored = dict(kept) if isinstance(kept, dict) else {}
-            stored |= {"model": session.model, "strategy": session.strategy, "agent": session.agent}
+            kept = kept if isinstance(kept, dict) else {}
+            approval = kept.get("approval")
+            stored = {"limit": kept.get("limit"), "model": session.model}
+            stored |= {"strategy": session.strategy, "agent": session.agent}
         found = resolve_settings({name: getattr(self, name, None) for name in SETTINGS}, stored)
-        return AgentSettings(self, {name: each.value for name, each in found.items()})
+        values = {name: each.value for name, each in found.items()}
+        if self.approval is None and values["approval"] in _STRICTER:
+            # A folder with sessions may come from a stranger, so a session allows nothing.
+            stricter = approval in _STRICTER[values["approval"]]
+            values["approval"] = approval if stricter else values["approval"]
+        return AgentSettings(self, values)
 
 
 class AgentSettings:

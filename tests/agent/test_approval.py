@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from ctxlab.agent.approval import ApprovalRequest, Approver, Decision, command_k
 from ctxlab.agent.events import event_to_dict
 from ctxlab.agent.loop import Agent
 from ctxlab.agent.tools.processes import ProcessManager
+from ctxlab.agent.tools.result import ToolResult
+from ctxlab.agent.tools.tool import Tool
 from ctxlab.agent.tools.workspace import workspace_tools
 from ctxlab.errors import SpecError
 from ctxlab.llm import ScriptedClient
@@ -34,7 +37,7 @@ class User:
 
 
 def run(
-    folder: Path, approver: Approver, *made: tuple[str, dict[str, object]]
+    folder: Path, approver: Approver, *made: tuple[str, Mapping[str, object]]
 ) -> list[dict[str, object]]:
     """Run an agent that makes calls, one in each reply; return the data of all events of the turn."""
     script = [calls((name, json.dumps(arguments))) for name, arguments in made]
@@ -82,7 +85,10 @@ def test_only_calls_that_change_something_are_asked(tmp_path: Path) -> None:
     assert write.change is not None
     assert (write.change.before, write.change.after) == (None, "x")
     refused = next(each for each in events if each.get("error_type") == "refused")
-    assert refused["error"] == "The user did not allow this call: keep it"
+    assert refused["error"] == "The call was not allowed: keep it. Do not try it again."
+    decided = [each for each in events if each["type"] == "approval_decided"]
+    assert [each["decision"] for each in decided] == ["once", "once", "no"]
+    assert decided[2]["reason"] == "keep it"
     asked = [each for each in events if each["type"] == "approval_required"]
     assert asked[1] == {
         "type": "approval_required",
@@ -91,7 +97,9 @@ def test_only_calls_that_change_something_are_asked(tmp_path: Path) -> None:
         "arguments": command.call.arguments,
         "command": "echo run > made",
         "diff": None,
+        "hidden": None,
         "kind": None,
+        "choices": ["once", "tool", "no"],
     }
 
 
@@ -105,7 +113,7 @@ def test_the_question_comes_before_the_call_and_after_its_event(tmp_path: Path) 
     events = run(tmp_path, Approver("ask", ask), ("run_command", {"command": "touch made"}))
     assert made == ["asked"]
     kinds = [each["type"] for each in events]
-    assert kinds[:3] == ["tool_call", "approval_required", "tool_result"]
+    assert kinds[:4] == ["tool_call", "approval_required", "approval_decided", "tool_result"]
 
 
 def test_what_the_user_allowed_for_good_is_not_asked_again(tmp_path: Path) -> None:
@@ -137,39 +145,185 @@ def test_modes_without_a_question(tmp_path: Path) -> None:
     ):
         events = run(tmp_path, approver, call)
         assert outcomes(events) == [outcome]
+        assert "approval_required" not in {each["type"] for each in events}
     assert "nobody is here" in str(events)
     with pytest.raises(SpecError, match="Expected approval ask, auto, read-only, got 'maybe'"):
         Approver("maybe")
 
 
+@pytest.mark.parametrize(
+    "failure", [PermissionError("cannot be read"), RuntimeError("a bug")], ids=["file", "bug"]
+)
+def test_a_write_whose_diff_cannot_be_shown_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def fail(*_: object) -> str:
+        raise failure
+
+    monkeypatch.setattr("ctxlab.agent.tools.changes._read_text", fail)
+    user = User(NO)
+    events = run(tmp_path, Approver("ask", user), ("write_file", {"path": "a", "content": "x"}))
+    assert outcomes(events) == ["refused"]
+    assert len(user.asked) == 1
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_file_that_is_no_text_is_asked_as_one_that_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"\xff\x00")
+    user = User(NO)
+    events = run(tmp_path, Approver("ask", user), ("write_file", {"path": "a.bin", "content": "x"}))
+    asked = next(each for each in events if each["type"] == "approval_required")
+    assert asked["hidden"] == "a.bin is not UTF-8 text"
+    assert str(asked["diff"]).startswith("--- a.bin\n+++ a.bin\n")
+    assert (tmp_path / "a.bin").read_bytes() == b"\xff\x00"
+
+
+def test_a_call_that_cannot_make_its_change_is_not_made(tmp_path: Path) -> None:
+    made = []
+    tool = Tool(
+        "edit",
+        "",
+        {},
+        lambda: made.append("called"),
+        preview=lambda: ToolResult(ok=False, error="not there", error_type="invalid_args"),
+    )
+    client = ScriptedClient(calls(("edit", "{}")), "Done.")
+    agent = Agent("gpt-4o", tools=[tool], client=client, approver=Approver("ask", User()))
+    agent.run("Go.")
+    assert made == []
+    assert "not there" in client.requests[-1].messages[-1].text
+
+
+def test_a_file_that_changes_while_the_user_is_asked_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+
+    def ask(request: ApprovalRequest) -> Decision:
+        (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
+        return YES
+
+    for name, arguments in (
+        ("edit_file", {"path": "a.txt", "old": "one", "new": "1"}),
+        ("write_file", {"path": "a.txt", "content": "1\n"}),
+    ):
+        (tmp_path / "a.txt").write_text("one\ntwo\n")
+        events = run(tmp_path, Approver("ask", ask), (name, arguments))
+        assert outcomes(events) == ["execution_error"]
+        assert "a.txt changed while the user was asked" in str(events)
+        assert (tmp_path / "a.txt").read_text() == "one\ntwo\nthree\n"
+
+
+def test_refusals_do_not_block_a_tool(tmp_path: Path) -> None:
+    user = User(*[NO] * 4, YES)
+    made: list[tuple[str, Mapping[str, object]]] = [("run_command", {"command": "touch made"})] * 5
+    events = run(tmp_path, Approver("ask", user), *made)
+    assert outcomes(events) == [*["refused"] * 4, "ok"]
+
+
+def test_only_the_command_of_a_shell_tool_has_a_kind() -> None:
+    call = ToolCall("c1", "run", '{"command": "git diff", "host": "prod"}')
+    other = Tool("run", "", {}, lambda command, host: "done")
+    request = Approver("ask").request(other, call)
+    assert isinstance(request, ApprovalRequest)
+    assert (request.command, request.kind) == (None, None)
+
+
 WORDS = st.lists(
-    st.text("abgit -./=", min_size=1, max_size=6) | st.sampled_from(["git", "ls", "diff", "sudo"]),
+    st.text("abgit -./='\"*", min_size=1, max_size=6)
+    | st.sampled_from(["git", "ls", "diff", "difference", "sudo", "-c", "rev-parse", "gitk"]),
     min_size=1,
     max_size=4,
 )
 OPERATORS = st.sampled_from(
-    [";", "&&", "|", "`id`", "$(id)", "> a", "< a", "\n", "&", "$HOME", "\\\n"]
+    [
+        ";",
+        "&&",
+        "|",
+        "`id`",
+        "$(id)",
+        "> a",
+        "< a",
+        "\n",
+        "&",
+        "$HOME",
+        "\\\n",
+        "\r",
+        "\u202e",
+        "\x1b",
+    ]
 )
 
 
 @given(WORDS, WORDS, OPERATORS)
-def test_a_kind_never_covers_operators_or_words_that_only_begin_alike(
+def test_a_remembered_kind_never_allows_an_operator_or_words_that_only_begin_alike(
     words: list[str], others: list[str], operator: str
 ) -> None:
+    tool = Tool("sh", "", {}, lambda command: "done", command_argument="command")
+
+    def call(command: str) -> ToolCall:
+        return ToolCall("c1", "sh", json.dumps({"command": command}))
+
+    approver = Approver("ask", lambda request: Decision(True, "kind"))
     command, other = " ".join(words), " ".join(others)
-    kind = command_kind(command)
-    assert command_kind(f"{command} {operator} {other}") is None
-    if kind is not None:
-        assert shlex.split(command)[: len(kind.split())] == kind.split()
-        if command_kind(other) == kind:
-            assert shlex.split(other)[: len(kind.split())] == kind.split()
+    first = approver.request(tool, call(command))
+    assert isinstance(first, ApprovalRequest)
+    approver.decide(first)
+    assert approver.request(tool, call(f"{command} {operator} {other}")) is not None
+    if first.kind is None:
+        assert approver.request(tool, call(command)) is not None
+        return
+    assert approver.request(tool, call(f"{first.kind}x")) is not None
+    if approver.request(tool, call(other)) is None:  # it is allowed without a question
+        remembered = first.kind.split()
+        assert shlex.split(other)[: len(remembered)] == remembered
+
+
+@pytest.mark.parametrize(
+    ("allowed", "other"),
+    [
+        ("git diff", "git difftool -x reboot"),
+        ("git diff", "git -c core.pager=reboot diff"),
+        ("git rev-parse HEAD", "git -c alias.x=!reboot x"),
+        ("git rev-parse HEAD", "git cherry-pick x"),
+        ("ls", "lsof"),
+        ("ls -la", "ls-R"),
+        ("pytest", "pytest-watch"),
+        ("./check", "check"),
+        ("echo a", "echo\u00a0a"),
+    ],
+)
+def test_a_kind_does_not_allow_another_program_or_subcommand(allowed: str, other: str) -> None:
+    kind = command_kind(allowed)
+    assert kind is not None
+    assert command_kind(other) != kind
 
 
 @pytest.mark.parametrize(
     "command",
-    ["sudo ls", "python -m a", "sh -c ls", "env A=1 ls", "A=1 ls", "xargs rm", "./env ls", "'"],
+    [
+        *(
+            "sudo ls",
+            "python -m a",
+            "python3.12 a.py",
+            "sh -c ls",
+            "env A=1 ls",
+            "A=1 ls",
+            "xargs rm",
+        ),
+        *("./env ls", "'", "timeout 5 ls", "nohup ls", "command ls", ". a", "npm test", "uv run a"),
+        *("git -C .. diff", "git --version", "git config a b", "git rebase -x reboot", "cargo run"),
+        *(
+            "rm -rf a",
+            "curl -d @a b",
+            "g?t diff",
+            "{ls,-l}",
+            "~/ls",
+            "! ls",
+            "ls\x0b-l",
+            "'git diff' x",
+        ),
+    ],
 )
-def test_programs_that_run_their_arguments_have_no_kind(command: str) -> None:
+def test_commands_that_do_what_their_arguments_say_have_no_kind(command: str) -> None:
     assert command_kind(command) is None
 
 

@@ -141,6 +141,37 @@ def test_a_resumed_session_keeps_its_limit_model_and_strategy(tmp_path: Path) ->
     assert resumed.manager.budget == agent.manager.budget
 
 
+@pytest.mark.parametrize(
+    ("stored", "own", "option", "expected"),
+    [
+        ("auto", None, None, "ask"),
+        ("auto", "read-only", None, "read-only"),
+        ("ask", "read-only", None, "read-only"),
+        ("ask", "auto", None, "ask"),
+        ("read-only", None, None, "read-only"),
+        ("read-only", "auto", None, "read-only"),
+        ("read-only", None, "auto", "auto"),
+        (["auto"], None, None, "ask"),
+    ],
+)
+def test_a_session_can_only_make_approval_stricter(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    stored: object,
+    own: str | None,
+    option: str | None,
+    expected: str,
+) -> None:
+    monkeypatch.delenv("CTXLAB_APPROVAL", raising=False)
+    if own is not None:
+        monkeypatch.setenv("CTXLAB_APPROVAL", own)
+    meta = {"settings": {"approval": stored, "system_prompt": "of a stranger"}}
+    with closing(SqliteStore(tmp_path)) as store:
+        settings = options(approval=option).resolve(store.create(meta=meta))
+    assert settings.values["approval"] == expected
+    assert settings.values["system_prompt"] is None
+
+
 def test_the_summary_model_also_writes_the_rolling_summary_of_the_agent(tmp_path: Path) -> None:
     given = options(model="gpt-4o", summary_model="gpt-4o-mini")
     agent = given.resolve().make_agent(tmp_path, ScriptedClient([]))

@@ -6,12 +6,13 @@ import difflib
 import os
 from dataclasses import dataclass
 
-from ctxlab.agent.tools.safe_paths import SafeRoot
+from ctxlab.agent.tools.safe_paths import PathNotAllowed, SafeRoot
 
 MAX_EDIT_BYTES = 10_000_000
 """Maximum size of a file that can be edited, in bytes."""
 
 _MAX_SHOWN_LINES = 5
+_NO_LINE_END = "\n\\"  # marks a last line without a line feed; no line contains one
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class FileChange:
     "new text of the file"
     replaced: int = 0
     "number of places that an edit changes; 0 if the whole file is written"
+    hidden: str = ""
+    "why ``before`` is None although the file exists, such as that it is not text; otherwise empty"
 
     def diff(self) -> str:
         """Return the change as a unified diff.
@@ -44,16 +47,25 @@ class FileChange:
         Returns
         -------
         str
-            Lines of the diff; empty if the text stays the same.
+            Lines of the diff, separated by line feeds; empty if the text stays the same. Carriage
+            returns and other control characters of the text are kept.
         """
-        old, new = (self.before or "").splitlines(), self.after.splitlines()
-        label = "/dev/null" if self.before is None else self.path
-        return "\n".join(difflib.unified_diff(old, new, label, self.path, lineterm=""))
+        old, new = _lines(self.before or ""), _lines(self.after)
+        label = "/dev/null" if self.before is None and not self.hidden else self.path
+        made: list[str] = []
+        for line in difflib.unified_diff(old, new, label, self.path, lineterm=""):
+            if line.startswith(("---", "+++")) and len(made) < 2:
+                made.append(line.replace("\n", "\\n"))
+            elif line.endswith(_NO_LINE_END):
+                made += [line.removesuffix(_NO_LINE_END), r"\ No newline at end of file"]
+            else:
+                made.append(line)
+        return "\n".join(made)
 
     @property
     def line_counts(self) -> tuple[int, int]:
         """Number of lines that are added, and number of lines that are removed."""
-        lines = self.diff().splitlines()[2:]
+        lines = self.diff().split("\n")[2:]
         return (
             sum(line.startswith("+") for line in lines),
             sum(line.startswith("-") for line in lines),
@@ -83,10 +95,15 @@ def plan_write(root: SafeRoot, path: str, content: str) -> FileChange:
         If the path leads out of the workspace or is a folder.
     """
     try:
-        before: str | None = _read_text(root, path)
-    except (FileNotFoundError, ValueError):
-        before = None
-    return FileChange(path, before, content)
+        return FileChange(path, _read_text(root, path), content)
+    except FileNotFoundError:
+        return FileChange(path, None, content)
+    except ValueError as error:
+        return FileChange(path, None, content, hidden=str(error).partition(";")[0])
+    except PermissionError as error:
+        if isinstance(error, PathNotAllowed):
+            raise
+        return FileChange(path, None, content, hidden=f"{path} cannot be read")
 
 
 def plan_edit(root: SafeRoot, path: str, old: str, new: str, everywhere: bool) -> FileChange:
@@ -135,6 +152,12 @@ def plan_edit(root: SafeRoot, path: str, old: str, new: str, everywhere: bool) -
             "around it so that it occurs once, or set everywhere"
         )
     return FileChange(path, before, before.replace(old, new), count)
+
+
+def _lines(text: str) -> list[str]:
+    """Split a text at its line feeds, so that no other character can hide in a diff."""
+    lines = text.split("\n")
+    return lines[:-1] if lines[-1] == "" else [*lines[:-1], lines[-1] + _NO_LINE_END]
 
 
 def _places(text: str, old: str, count: int) -> str:

@@ -49,9 +49,14 @@ class Tool:
     "pydantic model that validates the arguments; None if only the argument names are checked"
     read_only: bool = False
     "True if the tool changes nothing, so that it needs no approval"
-    preview: Callable[..., FileChange] | None = field(default=None, repr=False, compare=False)
+    preview: Callable[..., FileChange | ToolResult] | None = field(
+        default=None, repr=False, compare=False
+    )
     """function that gets the same arguments and returns the change of a file that the call makes, for
-    the user to see before; None if the tool changes no single file"""
+    the user to see before, or a failed result if the call cannot make it; None if the tool changes no
+    single file"""
+    command_argument: str | None = None
+    "name of the argument with a command for ``/bin/sh``; None if the tool runs none"
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -77,7 +82,8 @@ def tool_from_function(
     *,
     name: str | None = None,
     read_only: bool = False,
-    preview: Callable[..., FileChange] | None = None,
+    preview: Callable[..., FileChange | ToolResult] | None = None,
+    command_argument: str | None = None,
 ) -> Tool:
     """Build a tool from a function with type annotations.
 
@@ -96,7 +102,9 @@ def tool_from_function(
     read_only : bool, optional
         True if the function changes nothing, so that it needs no approval.
     preview : callable, optional
-        Function that returns the change of a file that a call makes.
+        Function that returns the change of a file that a call makes, or a failed result.
+    command_argument : str, optional
+        Name of the parameter with a command for ``/bin/sh``.
 
     Returns
     -------
@@ -165,7 +173,7 @@ def tool_from_function(
         reason = str(error).splitlines()[0]
         raise SpecError(f"cannot build a JSON schema for tool {called}: {reason}") from error
     about = (docstring.description or "").strip()
-    return Tool(called, about, schema, function, model, read_only, preview)
+    return Tool(called, about, schema, function, model, read_only, preview, command_argument)
 
 
 def tools_by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:

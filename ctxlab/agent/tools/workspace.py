@@ -259,9 +259,11 @@ def workspace_tools(
         error = {"ok": False, "error": ended, "error_type": kind} if failed else {}
         return page.model_copy(update={"process_id": done.process_id, **error})
 
+    @_errors_as_results
     def preview_write(path: str, content: str) -> FileChange:
         return plan_write(opened, path, content)
 
+    @_errors_as_results
     def preview_edit(path: str, old: str, new: str, everywhere: bool = False) -> FileChange:
         return plan_edit(opened, path, old, new, everywhere)
 
@@ -272,7 +274,7 @@ def workspace_tools(
         tools += [
             tool_from_function(write_file, preview=preview_write),
             tool_from_function(edit_file, preview=preview_edit),
-            tool_from_function(run_command),
+            tool_from_function(run_command, command_argument="command"),
         ]
     return tuple(tools)
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ctxlab.cli.render.transcript import escape_invisible_characters
+from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.jsonio import dump_json
+from ctxlab._utils.text import show_hidden
 
 if TYPE_CHECKING:
     from ctxlab.agent.approval import ApprovalRequest, Decision
+    from ctxlab.agent.tools.changes import FileChange
 
 _COLORS = {"+": "32", "-": "31", "@": "36"}
+_MAX_LINES_WITHOUT_COUNT = 10  # longer texts may not fit the screen, so their length is told
 
 
 class ApprovalPrompt:
@@ -31,6 +36,8 @@ class ApprovalPrompt:
     def decide(self, request: ApprovalRequest) -> Decision:
         """Show a tool call and return the user's decision.
 
+        What the user typed before the question is discarded, so that it cannot answer it.
+
         Parameters
         ----------
         request : ApprovalRequest
@@ -48,17 +55,20 @@ class ApprovalPrompt:
         """
         from ctxlab.agent.approval import Decision
 
-        print("\n".join(self._describe(request)), file=sys.stderr)
-        question, kinds = _question(request)
+        print("\n".join(self._describe(request)), file=sys.stderr, flush=True)
+        question = _question(request)
+        _discard_typed_input()
         while True:
             try:
                 answer = self._ask(question).strip()
+                key = answer.lower()
+                if key == "e":
+                    return Decision(False, reason=self._ask("Why not? ").strip())
             except EOFError:
                 return Decision(False)
-            key = answer.lower()
             if key in ("y", "yes"):
                 return Decision(True)
-            if key == "a" and kinds:
+            if key == "a" and "kind" in request.choices:
                 return Decision(True, "kind")
             if key == "t":
                 return Decision(True, "tool")
@@ -71,31 +81,62 @@ class ApprovalPrompt:
     def _describe(self, request: ApprovalRequest) -> list[str]:
         """Return the lines that show everything that a call does."""
         if request.change is not None:
-            diff = request.change.diff() or "(the text stays the same)"
-            lines = [self._paint(line) for line in diff.splitlines()]
-            what = "write" if request.change.before is None else "change"
-            return [f"The agent wants to {what} {_shown(request.change.path)}:", *lines]
-        name = _shown(request.call.name)
+            return self._describe_change(request.change)
         if request.command is not None:
-            others = {k: v for k, v in request.arguments.items() if k != "command"}
-            beside = f" (with {_shown(repr(others))})" if others else ""
-            command = _shown(request.command).replace("\n", "\n    ")
-            return [f"The agent wants to run{beside}:", f"    {command}"]
-        return [f"The agent wants to call {name} with:", f"    {_shown(request.call.arguments)}"]
+            others = {
+                k: v for k, v in request.arguments.items() if k != request.tool.command_argument
+            }
+            beside = f" with {_on_one_line(dump_json(others))}" if others else ""
+            return _block(f"The agent wants to run{beside}", request.command)
+        name = _on_one_line(request.call.name)
+        return _block(f"The agent wants to call {name} with", dump_json(request.arguments))
+
+    def _describe_change(self, change: FileChange) -> list[str]:
+        what = "change" if change.before is not None else "replace" if change.hidden else "create"
+        why = f"; its text is not shown: {_on_one_line(change.hidden)}" if change.hidden else ""
+        lines = (change.diff() or "(the text stays the same)").split("\n")
+        if change.before is not None and "\r\n" in change.before:
+            # Each line of such a file ends with a carriage return; show those that differ.
+            lines = _without_common_returns(lines)
+        head = f"The agent wants to {what} {_on_one_line(change.path)}{why}{_count(lines)}:"
+        return [head, *map(self._paint, lines)]
 
     def _paint(self, line: str) -> str:
         color = _COLORS.get(line[:1]) if self._color else None
-        return f"\x1b[{color}m{_shown(line)}\x1b[0m" if color else _shown(line)
+        return f"\x1b[{color}m{show_hidden(line)}\x1b[0m" if color else show_hidden(line)
 
 
-def _question(request: ApprovalRequest) -> tuple[str, bool]:
-    kind = request.kind
-    choices = ["y: once"]
-    if kind is not None:
-        choices.append(f"a: always for {_shown(kind)}")
-    choices += [f"t: always {_shown(request.call.name)}", "n: no", "or say why not"]
-    return f"Allow? ({', '.join(choices)}) ", kind is not None
+def _question(request: ApprovalRequest) -> str:
+    choices = ["[y] once"]
+    if request.kind is not None:
+        choices.append(f'[a] always for "{_on_one_line(request.kind)}"')
+    choices += [f"[t] always {_on_one_line(request.call.name)}", "[n] no", "[e] no, and say why"]
+    return f"Allow? {'  '.join(choices)}: "
 
 
-def _shown(text: str) -> str:
-    return escape_invisible_characters(text)
+def _block(head: str, text: str) -> list[str]:
+    lines = text.split("\n")
+    return [f"{head}{_count(lines)}:", *(f"    {show_hidden(line)}" for line in lines)]
+
+
+def _count(lines: list[str]) -> str:
+    return f" ({pluralize(len(lines), 'line')})" if len(lines) > _MAX_LINES_WITHOUT_COUNT else ""
+
+
+def _without_common_returns(lines: list[str]) -> list[str]:
+    """Remove the carriage returns at the ends of lines if all lines that have a line end have one."""
+    texts = [line for line in lines if line[:1] in " +-" and not line.startswith(("---", "+++"))]
+    if all(line.endswith("\r") for line in texts):
+        return [line.removesuffix("\r") for line in lines]
+    return lines
+
+
+def _on_one_line(text: str) -> str:
+    return show_hidden(text, keep="")
+
+
+def _discard_typed_input() -> None:
+    with suppress(ImportError, OSError, ValueError):
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -59,13 +59,21 @@ class EventPrinter(logging.Handler):
         event : AgentEvent
             Event to print. Events of other kinds are ignored.
         """
-        from ctxlab.agent.events import TextDelta, ToolCallFinished, ToolCallStarted, TurnFinished
+        from ctxlab.agent.events import (
+            ApprovalRequired,
+            TextDelta,
+            ToolCallFinished,
+            ToolCallStarted,
+            TurnFinished,
+        )
 
         with self._write_lock:
             if isinstance(event, TextDelta):
                 self._print_text(event.text)
             elif isinstance(event, ToolCallStarted):
                 self._print_call(event.call)
+            elif isinstance(event, ApprovalRequired):
+                self._end_line()  # the question is printed next
             elif isinstance(event, ToolCallFinished):
                 self._print_call_result(event.call, event.result)
             elif isinstance(event, TurnFinished):

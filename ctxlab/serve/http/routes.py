@@ -183,7 +183,7 @@ def make_router(service: ChatService) -> APIRouter:
         return EventStreamResponse(turn)
 
     @router.post(
-        "/sessions/{id}/approvals/{call}",
+        "/sessions/{id}/approvals/{call:path}",
         tags=["chat"],
         summary="Answer the event approval_required: allow or refuse a tool call",
         dependencies=json_body,
@@ -192,8 +192,7 @@ def make_router(service: ChatService) -> APIRouter:
     async def approve(id: SessionId, call: CallId, said: ApprovalAnswer) -> ApprovalAnswer:
         workspace = await asyncio.to_thread(service.find_workspace, id)
         turn = workspace.active_turn
-        asked = turn is not None and turn.session_id == id
-        if not (asked and turn is not None and turn.answer(call, said.to_decision())):
+        if turn is None or turn.session_id != id or not turn.answer(call, said.to_decision()):
             why = "no tool call with this id waits for an answer; it may have been answered already"
             raise HTTPException(409, why)
         return said

@@ -1,9 +1,9 @@
 """Responses that stream a turn to the client as server-sent events.
 
 An event consists of the two lines ``event: TYPE`` and ``data: {"type": TYPE, …}``. The type is
-``text``, ``tool_call``, ``approval_required`` or ``tool_result``. The last event has the type ``done``
-or ``error``. If the client disconnects, the turn is cancelled. The pydantic models of the events are
-used only to describe the events in the OpenAPI document.
+``text``, ``tool_call``, ``approval_required``, ``approval_decided`` or ``tool_result``. The last event
+has the type ``done`` or ``error``. If the client disconnects, the turn is cancelled. The pydantic
+models of the events are used only to describe the events in the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -61,7 +61,23 @@ class ApprovalRequiredEvent(TurnEvent):
     arguments: str
     command: str | None = Field(description="Shell command that the call runs, if it runs one.")
     diff: str | None = Field(description="Change of a file that the call makes, if it makes one.")
+    hidden: str | None = Field(
+        description="Why the diff does not show the text that is replaced, such as that it is not text."
+    )
     kind: str | None = Field(description="What the decision 'kind' allows, such as 'git diff'.")
+    choices: list[Literal["once", "kind", "tool", "no"]] = Field(
+        description="Decisions that the answer may contain."
+    )
+
+
+class ApprovalDecidedEvent(TurnEvent):
+    """Event that is sent when a tool call that needs approval was allowed or refused."""
+
+    type: Literal["approval_decided"]
+    id: str = Field(description="Id of the tool call.")
+    name: str
+    decision: Literal["once", "kind", "tool", "no"]
+    reason: str = Field(description="Reason of a refusal, which the model is told.")
 
 
 class ToolResultEvent(TurnEvent):
@@ -108,6 +124,7 @@ _REFERENCES = [
         TextEvent,
         ToolCallEvent,
         ApprovalRequiredEvent,
+        ApprovalDecidedEvent,
         ToolResultEvent,
         DoneEvent,
         ErrorEvent,
@@ -120,7 +137,10 @@ _EVENT_SCHEMA = {
     "required": ["event", "data"],
     "properties": {
         "event": {
-            "enum": ["text", "tool_call", "approval_required", "tool_result", "done", "error"]
+            "enum": [
+                *("text", "tool_call", "approval_required", "approval_decided"),
+                *("tool_result", "done", "error"),
+            ]
         },
         "data": _DATA_SCHEMA,
     },

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 
 from ctxlab.agent.approval import ApprovalRequest, Decision
 from ctxlab.agent.events import AgentEvent, ApprovalRequired, TurnFinished
-from ctxlab.errors import CtxlabError
+from ctxlab.errors import CtxlabError, SpecError
 from ctxlab.serve.http.errors import INTERNAL_ERROR_DETAIL
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TurnRunner:
         can_ask: bool = False,
     ) -> None:
         self._can_ask = can_ask
-        self._questions: dict[str, SimpleQueue[Decision]] = {}
+        self._questions: dict[str, tuple[ApprovalRequest, SimpleQueue[Decision]]] = {}
         self.agent_session: AgentSession | None = None
         "session of the turn; None until the session is open"
         self._open_session, self._on_end, self._text, self._file = open_session, on_end, text, file
@@ -167,11 +167,24 @@ class TurnRunner:
         -------
         bool
             False if there is no such question, or if it was answered before.
+
+        Raises
+        ------
+        SpecError
+            If the question does not offer this decision. It then still waits for an answer.
         """
-        question = self._questions.pop(call_id, None)
-        if question is not None:
-            question.put(decision)
-        return question is not None
+        asked = self._questions.get(call_id)
+        if asked is None:
+            return False
+        request, _ = asked
+        if decision.allowed and decision.scope not in request.choices:
+            raise SpecError(
+                f"Expected one of {', '.join(request.choices)} as decision, got {decision.scope!r}"
+            )
+        if (question := self._questions.pop(call_id, None)) is None:
+            return False  # another client was faster
+        question[1].put(decision)
+        return True
 
     def cancel(self, reason: Exception) -> None:
         """Request that the turn ends as soon as possible, and return immediately.
@@ -204,14 +217,13 @@ class TurnRunner:
 
     def _ask_client(self, request: ApprovalRequest) -> Decision:
         """Wait until the client answers a question. ``_run`` has sent it as an event before."""
-        question = self._questions[request.call.id]
+        question = self._questions[request.call.id][1]
         latest = time.monotonic() + APPROVAL_TIMEOUT
-        try:
-            while self._cancel_reason is None and time.monotonic() < latest:
-                with suppress(Empty):
-                    return question.get(timeout=_CANCEL_POLL_INTERVAL)
-        finally:
-            self._questions.pop(request.call.id, None)
+        while self._cancel_reason is None and time.monotonic() < latest:
+            with suppress(Empty):
+                return question.get(timeout=_CANCEL_POLL_INTERVAL)
+        if self._questions.pop(request.call.id, None) is None:
+            return question.get()  # answered in the last moment
         return Decision(False, reason=f"nobody answered within {APPROVAL_TIMEOUT:g} s")
 
     def _run_cancel(self) -> None:
@@ -240,7 +252,8 @@ class TurnRunner:
                         end = event  # reported when the session is free for another turn
                     else:
                         if isinstance(event, ApprovalRequired) and self._can_ask:
-                            self._questions[event.request.call.id] = SimpleQueue()
+                            asked = event.request, SimpleQueue[Decision]()
+                            self._questions[event.request.call.id] = asked
                         self._call_in_loop(self._events.put_nowait, event)
                         if self._cancel_reason is not None:
                             raise self._cancel_reason

@@ -205,6 +205,23 @@ def test_what_needs_approval_is_refused_in_a_pipe(
     assert not (workspace / "made").exists()
 
 
+def test_a_session_that_allowed_everything_asks_when_it_goes_on(
+    run: Run,
+    chat: Chat,
+    served: Callable[..., Talker],
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served([calling("run_command", command="touch first"), "Done."])
+    chat("go\n")  # with --approval auto
+    assert (workspace / "first").exists()
+    served([calling("run_command", command="touch second"), "I could not."])
+    monkeypatch.setattr("sys.stdin", io.StringIO("again\n"))
+    said = run("chat", "-m", MODEL, "--session", stored(workspace)[0].id)
+    assert "refused" in said.err
+    assert not (workspace / "second").exists()
+
+
 def test_a_session_goes_on_where_it_is_named_and_else_another_begins(
     chat: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:

@@ -43,6 +43,14 @@ def script(call: Call) -> Action:
     if asked.startswith("edit "):
         arguments = json.dumps({"path": asked[5:], "old": "two", "new": "three"})
         return Message("assistant", None, tool_calls=(ToolCall("e1", "edit_file", arguments),))
+    if asked == "hostile":
+        command = "touch made.txt \x1b]0;pwned\x07\x1b[2J\x1b[1A\r\u202els\u200b"
+        made = ToolCall(f"h{call.number}", "run_command", json.dumps({"command": command}))
+        return Message("assistant", "\x1b]0;pwned\x07Hidden: \u202e\x1b[8m", tool_calls=(made,))
+    if asked == "slow":
+        made = ToolCall(f"s{call.number}", "run_command", '{"command": "touch made.txt"}')
+        said = Message("assistant", "Wait for it " * 20, tool_calls=(made,))
+        return Answer(said, pieces=20, pace=0.1)
     if asked == "count":
         return Answer(" ".join(map(str, range(200))), pieces=4, pace=0.05)
     if asked == "fail":
@@ -420,7 +428,7 @@ def test_changes_and_commands_are_shown_and_need_the_users_approval(
     screen.type("run echo \u202e\u2066 touched > made.txt")
     shown = screen.wait("Allow?")
     assert "The agent wants to run:" in shown
-    assert r"echo \u202e\u2066 touched > made.txt" in shown
+    assert "echo ⟨U+202E⟩⟨U+2066⟩ touched > made.txt" in shown
     screen.type("use another name")
     screen.wait("It said:")
     assert "use another name" in server.calls[-1].messages[-1].text
@@ -433,6 +441,7 @@ def test_changes_and_commands_are_shown_and_need_the_users_approval(
     shown = screen.wait("Allow?")
     assert "-two" in shown
     assert "+three" in shown
+    assert "\nThe agent wants to change a.txt:\n" in shown
     screen.type("y")
     screen.wait_end(">")
     assert (workspace / "a.txt").read_text() == "one\nthree\n"
@@ -440,7 +449,7 @@ def test_changes_and_commands_are_shown_and_need_the_users_approval(
     # What is allowed for good is not asked again, and a longer command is.
     screen.clear()
     screen.type("run echo good")
-    screen.wait("a: always for echo good")
+    screen.wait('[a] always for "echo good"')
     screen.type("a")
     screen.wait_end(">")
     screen.clear()
@@ -452,6 +461,41 @@ def test_changes_and_commands_are_shown_and_need_the_users_approval(
     screen.wait("Allow?")
     screen.press("C-c")
     screen.wait("Cancelled")
+    assert not (workspace / "made.txt").exists()
+
+
+@pytest.mark.e2e
+def test_a_hostile_command_neither_controls_the_terminal_nor_hides(
+    workspace: Path, screen: Terminal, server: Talker
+) -> None:
+    screen.run(ASKING)
+    screen.wait_end(">")
+    screen.type("hostile")
+    shown = screen.wait("Allow?")
+    assert (
+        "touch made.txt ⟨U+001B⟩]0;pwned⟨U+0007⟩⟨U+001B⟩[2J⟨U+001B⟩[1A⟨U+000D⟩⟨U+202E⟩ls⟨U+200B⟩"
+        in ("".join(shown.split("\n")).replace("    touch", "touch"))
+    )
+    assert "\u202e" not in shown
+    assert "pwned" not in screen.tmux("display-message", "-p", "#{pane_title}")
+    screen.type("n")
+    screen.wait_end(">")
+    assert not (workspace / "made.txt").exists()
+
+
+@pytest.mark.e2e
+def test_what_is_typed_before_a_question_does_not_answer_it(
+    workspace: Path, screen: Terminal, server: Talker
+) -> None:
+    screen.run(ASKING)
+    screen.wait_end(">")
+    screen.type("slow")
+    screen.wait("Wait for it")
+    screen.type("y")
+    screen.wait("Allow?")
+    screen.type("not now")
+    screen.wait("It said:")
+    assert "not now" in server.calls[-1].messages[-1].text
     assert not (workspace / "made.txt").exists()
 
 

@@ -39,6 +39,9 @@ def turn(
             found.append(event.data)
             if event.name == "approval_required" and decision is not None:
                 url = f"/sessions/{id}/approvals/{event.data['id']}"
+                if "kind" not in event.data["choices"]:
+                    wrong = client.post(url, json={"decision": "kind"})  # it is not offered
+                    assert wrong.status_code == 422
                 body = {"decision": decision, "reason": reason}
                 assert client.post(url, json=body).json() == body
                 assert client.post(url, json=body).status_code == 409  # answered already
@@ -55,8 +58,10 @@ def test_a_client_allows_refuses_and_allows_for_good(tmp_path: Path) -> None:
         second = turn(client, id, "$ touch other", "no", "not here")
         result = next(each for each in second if each["type"] == "tool_result")
         assert result["error_type"] == "refused"
-        assert result["error"] == "The user did not allow this call: not here"
+        assert result["error"] == "The call was not allowed: not here. Do not try it again."
         assert not (tmp_path / "other").exists()
+        decided = next(each for each in second if each["type"] == "approval_decided")
+        assert (decided["decision"], decided["reason"]) == ("no", "not here")
         turn(client, id, "$ echo again", "kind")
         third = turn(client, id, "$ echo again", None)
         assert "approval_required" not in {each["type"] for each in third}
