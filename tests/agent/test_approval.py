@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from acting import calls
-from hypothesis import given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ctxlab.agent.approval import ApprovalRequest, Approver, Decision, command_kind
@@ -275,6 +276,39 @@ def test_a_remembered_kind_never_allows_an_operator_or_words_that_only_begin_ali
     if approver.request(tool, call(other)) is None:  # it is allowed without a question
         remembered = first.kind.split()
         assert shlex.split(other)[: len(remembered)] == remembered
+
+
+PIECES = st.sampled_from(
+    ["git", "ls", "diff", "rev-parse", "-c", " ", "\t", "'", '"', "#", "=", "*"]
+)
+ODD = st.text("ab []{}!~^%@,:?#'\"=*\t\x0b\x85\u00a0", max_size=3)
+UNSAFE = st.text(";&|$`()<>\\\n\r", max_size=2)
+
+
+@given(
+    st.sampled_from(["git", "ls", "a", "./a", "'git'", "gi''t"]),
+    st.lists(PIECES | ODD | UNSAFE, max_size=5).map("".join),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+def test_a_shell_runs_only_the_program_and_subcommand_of_the_kind(first: str, rest: str) -> None:
+    command = first + rest
+    kind = command_kind(command)
+    assume(kind is not None)
+    done = subprocess.run(
+        ["/bin/sh", "-xc", command],
+        env={"PATH": "/nonexistent", "PS4": "ran: "},
+        cwd="/proc" if Path("/proc").is_dir() else "/dev",  # nothing can be written there
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    ran = [
+        line.removeprefix("ran: ") for line in done.stderr.split("\n") if line.startswith("ran: ")
+    ]
+    assert len(ran) <= 1  # 0 if the command has a syntax error
+    assert all(f"{each} ".startswith(f"{kind} ") for each in ran)
 
 
 @pytest.mark.parametrize(

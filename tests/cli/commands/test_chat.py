@@ -200,7 +200,7 @@ def test_what_needs_approval_is_refused_in_a_pipe(
     monkeypatch.setattr("sys.stdin", io.StringIO("go\n"))
     said = run("chat", "-m", MODEL)
     assert said.out == "I could not.\n"
-    assert "refused" in said.err
+    assert "nobody can be asked, because the input is a pipe; --approval auto allows it" in said.err
     assert "--approval auto" in server.calls[1].messages[-1].text
     assert not (workspace / "made").exists()
 

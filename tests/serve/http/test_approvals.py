@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -14,6 +16,7 @@ from ctxlab.agent.loop import Agent
 from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.workspace import workspace_tools
 from ctxlab.llm import ScriptedClient
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.serve.http import turn_runner
 
 
@@ -103,3 +106,47 @@ def test_a_client_that_leaves_with_a_question_open_cancels_the_turn(tmp_path: Pa
         until(lambda: stored(tmp_path, id)[-1].role == "tool")
         until(lambda: chat(client, "hello").status_code == 200)
     assert not (tmp_path / "made").exists()
+
+
+def test_of_many_clients_that_answer_at_once_one_is_heard(tmp_path: Path) -> None:
+    with serving(tmp_path, agent_for=asking) as client:
+        id = created(client, tmp_path)
+        body = {"message": "$ touch made"}
+        with client.stream("POST", f"/sessions/{id}/messages", json=body) as response:
+            for event in events_of(response):
+                if event.name == "approval_required":
+                    url = f"/sessions/{id}/approvals/{event.data['id']}"
+                    answers = [{"decision": "no", "reason": str(n)} for n in range(8)]
+                    with ThreadPoolExecutor(8) as pool:
+                        sent = [pool.submit(client.post, url, json=each) for each in answers]
+                    said = [each.result() for each in sent]
+                if event.name == "approval_decided":
+                    decided = event.data
+    heard = [each.json()["reason"] for each in said if each.status_code == 200]
+    assert heard == [decided["reason"]]
+    assert sorted(each.status_code for each in said) == [200, *[409] * 7]
+
+
+def test_an_id_with_reserved_characters_can_be_answered(tmp_path: Path) -> None:
+    made = ToolCall("functions/run:0?#", "run_command", '{"command": "touch made"}')
+    script = Message("assistant", None, tool_calls=(made,))
+
+    def agent_for(workspace: Path) -> Agent:
+        processes = ProcessManager()
+        return Agent(
+            "gpt-4o",
+            tools=workspace_tools(workspace, processes),
+            client=ScriptedClient(script, "Done."),
+            processes=processes,
+            approver=Approver("ask"),
+        )
+
+    with serving(tmp_path, agent_for=agent_for) as client:
+        id = created(client, tmp_path)
+        body = {"message": "Go."}
+        with client.stream("POST", f"/sessions/{id}/messages", json=body) as response:
+            for event in events_of(response):
+                if event.name == "approval_required":
+                    url = f"/sessions/{id}/approvals/{quote(event.data['id'], safe='')}"
+                    assert client.post(url, json={"decision": "once"}).status_code == 200
+    assert (tmp_path / "made").exists()
