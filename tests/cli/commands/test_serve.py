@@ -267,6 +267,20 @@ def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: s
 
 
 @pytest.mark.e2e
+def test_a_served_agent_changes_nothing_that_nobody_allowed(workspace: Path) -> None:
+    call = ToolCall("c1", "run_command", '{"command": "touch made"}')
+    with talking([Message("assistant", tool_calls=(call,)), "I could not."]) as model:
+        env = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), model.address)
+        env |= {"CTXLAB_MODEL": "openai/gpt-4o-mini", "OPENAI_API_KEY": "sk-test"}
+        with serving("http", "--port", "0", cwd=workspace, **env) as address:
+            assert asked(f"{address}/chat", body={"message": "Go."})[0] == 200
+    told = model.calls[1].messages[-1].text
+    assert "--approval auto" in told
+    assert "refused" in told
+    assert not (workspace / "made").exists()
+
+
+@pytest.mark.e2e
 def test_an_agent_served_by_http_finds_what_an_earlier_session_contains(workspace: Path) -> None:
     look = ToolCall("c1", "search_sessions", '{"query": "harbour master"}')
     with talking(["Noted.", Message("assistant", tool_calls=(look,)), "Albatross."]) as model:
