@@ -387,6 +387,7 @@ def test_a_hostile_title_and_transcript_run_nothing_and_fetch_nothing(tab: Tab) 
     assert page.title().startswith("</script><script>")
     assert page.locator("iframe, script:not([src='/page/main.js']), svg").count() == 0
     assert [each.get_attribute("src") for each in page.locator("img").all()] == [PIXEL]
+    page.wait_for_function("() => document.querySelector('img').naturalWidth === 1")
     links = page.evaluate("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
     assert links
     assert all(link.startswith("#/") for link in links)
@@ -499,6 +500,10 @@ def test_a_hit_in_a_long_turn_jumps_to_the_message(long_tab: Tab) -> None:
     assert "/turn/1.2500/message/5000" in page.url
     assert page.locator(".message.target").get_attribute("data-position") == "5000"
     assert page.locator(".message").count() < 45 * 50
+    page.keyboard.press("Escape")
+    selected = page.locator(".contents-list .row.selected")
+    selected.locator(".text", has_text="run").wait_for()
+    assert selected.locator(".place").inner_text() == "1.2500"
     page.goto(f"{long_tab.address}/#/session/steps/turn/1.2000")
     page.wait_for_selector(".message.target >> text=Step 2000")
 
