@@ -54,15 +54,17 @@ export function conversation({ id, totalTurns, onPlace, onError }) {
   async function show(label, position, words = []) {
     const [turn, step] = String(label).split(".").map(Number);
     follows = false;
+    aborter.abort();
+    const mine = aborter = new AbortController();
+    isLoading = false;
     const known = pages.find((page) => page.turn === turn && page.start === 0);
     if (known && position === undefined && !step) {
       known.node.scrollIntoView();
       setCurrent(label);
+      list.removeAttribute("aria-busy");
       await fill();
       return;
     }
-    aborter.abort();
-    aborter = new AbortController();
     list.setAttribute("aria-busy", "true");
     try {
       const at = position ?? (step > 1 ? (await ask(label, { limit: 1 })).interaction.first_message : undefined);
@@ -78,12 +80,13 @@ export function conversation({ id, totalTurns, onPlace, onError }) {
       const target = at === undefined ? null : list.querySelector(`[data-position="${at}"]`);
       if (target && offset) target.classList.add("target");
       await fill();
+      if (mine !== aborter) return; // another place was chosen in the meantime
       reveal(target && offset ? target : pages.find((page) => page.turn === turn).node);
       await fill();
     } catch (error) {
       report(error);
     } finally {
-      list.removeAttribute("aria-busy");
+      if (mine === aborter) list.removeAttribute("aria-busy");
     }
   }
 

@@ -6,7 +6,7 @@ import { element, fromLog, visibleText } from "./dom.js";
 import { counted, timeText } from "./message.js";
 import { hitList, searchField, wordsOfSearch } from "./search.js";
 import { keys } from "./sessions.js";
-import { titleList, turnLink, withTitleHistory } from "./title_history.js";
+import { go, titleList, turnLink, withTitleHistory } from "./title_history.js";
 import { virtualList } from "./virtual_list.js";
 
 const PAGE = 100;
@@ -17,7 +17,7 @@ const REFRESH = 5000;
 export async function sessionView(id, place, onError) {
   let session = await get(sessionPath(id));
   const stopped = new AbortController();
-  const contents = contentsList(id, session.total_turns, stopped.signal, (label) => { location.hash = turnLink(id, label); closeSide(); });
+  const contents = contentsList(id, session.total_turns, stopped.signal, (label) => { go(turnLink(id, label)); closeSide(); });
   const talk = conversation({
     id, totalTurns: session.total_turns, onError,
     onPlace: (label, isScrolled) => {
@@ -119,8 +119,10 @@ export async function sessionView(id, place, onError) {
     stop: () => { clearInterval(timer); resized.disconnect(); searching?.abort(); stopped.abort(); talk.stop(); },
     openSearch: openSide,
     step: (by) => {
-      const turn = Math.min(session.total_turns, Math.max(1, talk.current() + by));
-      if (turn !== talk.current()) location.hash = turnLink(id, turn);
+      // The address changes at once, the conversation only when the turn is loaded.
+      const now = Number(location.hash.match(/\/turn\/(\d+)/)?.[1] ?? talk.current());
+      const turn = Math.min(session.total_turns, Math.max(1, now + by));
+      if (turn !== now) go(turnLink(id, turn));
     },
     escape: () => {
       if (search.input.value) {
