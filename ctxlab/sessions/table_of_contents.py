@@ -11,7 +11,7 @@ Design document "Session Table of Contents and Interaction Summaries" (see ``tes
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +26,10 @@ from ctxlab.sessions.base import SessionLibrary
 from ctxlab.sessions.common import check_not_negative, interaction_id
 
 _STEP_INDENT = "   "
+_LONG_TURN = 500
+"number of messages from which on a turn is not read as a whole"
+_TAIL = 50
+"number of messages that are read at a time to find the last reply of a turn"
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class ContentsEntry:
     total_steps: int
     "number of steps of the interaction"
     steps: list[ContentsStep]
-    "the first steps of the interaction, in order; as many as were requested"
+    "the steps of the interaction that were requested, in order"
 
 
 @dataclass(frozen=True)
@@ -150,12 +154,13 @@ def get_contents(
     start: int = 1,
     limit: int | None = None,
     max_steps: int | None = None,
+    first_step: int = 1,
 ) -> Contents:
     """Return the table of contents of a session.
 
     Each interaction is described by its stored summary. If no summary is stored, a line is extracted
     from the interaction. Lines of steps are always extracted. Only one interaction is kept in memory
-    at a time.
+    at a time, and of a long one only a part.
 
     Parameters
     ----------
@@ -169,6 +174,8 @@ def get_contents(
         Maximum number of entries. By default, continue to the last turn.
     max_steps : int, optional
         Maximum number of steps to list for each turn; 0 lists none. By default, list all steps.
+    first_step : int, default 1
+        Number of the first step to list for each turn.
 
     Returns
     -------
@@ -180,18 +187,18 @@ def get_contents(
     UnknownSession
         If no session has this id.
     SpecError
-        If ``start`` is below 1, or ``limit`` or ``max_steps`` is negative.
+        If ``start`` or ``first_step`` is below 1, or ``limit`` or ``max_steps`` is negative.
     """
     if max_steps is not None:
         check_not_negative("max_steps", max_steps)
+    if first_step < 1:
+        raise SpecError(f"first_step must be at least 1 (the first step), got {first_step}")
     if start < 1:
         raise SpecError(f"start must be at least 1 (the first turn), got {start}")
     session, total, lines = library.get(id), library.count_turns(id), library.turn_summaries(id)
     count = max(0, total - start + 1) if limit is None else check_not_negative("limit", limit)
-    entries = [
-        _build_entry(id, turn, messages, lines, max_steps)
-        for turn, messages in islice(iter_turns(library, id, start), count)
-    ]
+    steps = slice(first_step - 1, None if max_steps is None else first_step - 1 + max_steps)
+    entries = list(_iter_entries(library, id, start, count, lines, steps))
     formatted = "\n".join(line for entry in entries for line in _format_entry(entry))
     return Contents(id, session.title, total, entries, formatted)
 
@@ -234,12 +241,11 @@ def get_turn(
         If ``turn`` is neither a turn nor a step, or if ``start`` or ``limit`` is negative.
     """
     label = TurnLabel.parse(turn)
-    position, messages = library.read_turn(id, *label)
     total_steps = library.count_steps(id, label.turn)
-    if not messages:
+    if not library.read_turn(id, label.turn, label.step or 1)[1]:
         raise UnknownTurn(id, label.turn, library.count_turns(id), label.step, total_steps)
     lines = library.turn_summaries(id)
-    about = _build_interaction(id, label, total_steps, messages, position, lines, start, limit)
+    about = _build_interaction(library, id, label, total_steps, lines, start, limit)
     earlier, later = TurnLabel(label.turn - 1), TurnLabel(label.turn + 1)
     if label.step:
         if label.step > 1:
@@ -294,7 +300,7 @@ def get_interaction(
 
 
 def iter_turns(
-    library: SessionLibrary, id: str, start: int = 1
+    library: SessionLibrary, id: str, start: int = 1, max_messages: int | None = None
 ) -> Iterator[tuple[int, list[Message]]]:
     """Yield the turns of a session, reading one turn at a time.
 
@@ -306,6 +312,8 @@ def iter_turns(
         Session id.
     start : int, default 1
         Number of the first turn to yield.
+    max_messages : int, optional
+        Maximum number of messages to yield for each turn. By default, all messages of the turn.
 
     Yields
     ------
@@ -318,7 +326,7 @@ def iter_turns(
     counter = TurnCounter(start - 1)
     numbered = groupby(library.read_messages(id, position), lambda each: counter.add(each).turn)
     for turn, messages in numbered:
-        yield turn, list(messages)
+        yield turn, list(islice(messages, max_messages))
 
 
 def split_steps(messages: Iterable[Message]) -> list[list[Message]]:
@@ -392,24 +400,64 @@ def turn_headline(steps: Sequence[Sequence[Message]]) -> str:
     return headline(prompts if prompts and len(steps) > 1 else steps[0])
 
 
+def _iter_entries(
+    library: SessionLibrary, id: str, start: int, count: int, lines: Mapping[int, str], steps: slice
+) -> Iterator[ContentsEntry]:
+    """Yield the entries of ``count`` turns. ``steps`` selects the listed steps of each turn."""
+    following = start
+    while following < start + count:
+        for turn, messages in iter_turns(library, id, following, _LONG_TURN):
+            following, is_long = turn + 1, len(messages) == _LONG_TURN
+            yield _build_entry(library, id, turn, messages, lines, steps, is_long)
+            if is_long or following == start + count:
+                break  # begin again after the long turn, without reading the rest of it
+        else:
+            return
+
+
 def _build_entry(
-    id: str, turn: int, messages: Sequence[Message], lines: Mapping[int, str], max_steps: int | None
+    library: SessionLibrary,
+    id: str,
+    turn: int,
+    messages: Sequence[Message],
+    lines: Mapping[int, str],
+    steps: slice,
+    is_long: bool,
 ) -> ContentsEntry:
-    steps = split_steps(messages)
-    shown = [
-        ContentsStep(str(TurnLabel(turn, number)), _step_headline(step))
-        for number, step in enumerate(steps[:max_steps], start=1)
-    ]
+    """Build the entry of a turn. If ``is_long``, ``messages`` has only the first ones of the turn."""
+    found = split_steps(messages)
+    total = library.count_steps(id, turn) if is_long else len(found)
+    shown = _iter_steps(library, id, turn, steps) if is_long else found[steps]
     return ContentsEntry(
         turn,
         interaction_id(id, turn),
-        lines.get(turn) or turn_headline(steps),
+        lines.get(turn) or turn_headline(found),
         _first_timestamp(messages),
         _has_role(messages, "user"),
         _has_role(messages, "assistant"),
-        len(steps),
-        shown,
+        total,
+        [
+            ContentsStep(str(TurnLabel(turn, number)), _step_headline(step))
+            for number, step in enumerate(shown, steps.start + 1)
+        ],
     )
+
+
+def _iter_steps(
+    library: SessionLibrary, id: str, turn: int, steps: slice
+) -> Iterator[Sequence[Message]]:
+    """Yield the selected steps of a turn, reading one step at a time."""
+    first = steps.start + 1
+    position, messages = library.read_turn(id, turn, first)
+    if not messages:
+        return
+    counter = TurnCounter(turn, first - 1) if first > 1 else TurnCounter(turn - 1)
+    numbered = groupby(library.read_messages(id, position), counter.add)
+    count = None if steps.stop is None else steps.stop - steps.start
+    for label, step in islice(numbered, count):
+        if label.turn != turn:
+            return
+        yield list(step)
 
 
 def _step_headline(step: Sequence[Message]) -> str:
@@ -424,7 +472,7 @@ def _format_entry(entry: ContentsEntry) -> Iterator[str]:
         return
     for step in entry.steps:
         yield f"{_STEP_INDENT}{step.label} {step.headline}"
-    if left := entry.total_steps - len(entry.steps):
+    if left := entry.total_steps - TurnLabel.parse(entry.steps[-1].label).step:
         yield f"{_STEP_INDENT}… {pluralize(left, 'more step')}"
 
 
@@ -445,52 +493,78 @@ def _load_brief(
 
 
 def _build_interaction(
+    library: SessionLibrary,
     id: str,
     label: TurnLabel,
     total_steps: int,
-    messages: Sequence[Message],
-    position: int,
     lines: Mapping[int, str],
     start: int,
     limit: int | None,
 ) -> Interaction:
     """Build an interaction or a step that contains one page of its messages.
 
-    The page begins after the first ``start`` messages and has at most ``limit`` messages.
+    The page begins after the first ``start`` messages and has at most ``limit`` messages. Of a long
+    interaction, only this page and a few other messages are read.
     """
     check_not_negative("start", start)
-    stop = math.inf if limit is None else start + check_not_negative("limit", limit)
+    position, first_step = library.read_turn(id, label.turn, label.step or 1)
+    stop = position + len(first_step)
+    if not label.step:
+        stop = library.read_turn(id, label.turn + 1, 1)[0]
+    begin = min(position + start, stop)
+    end = stop if limit is None else min(stop, begin + check_not_negative("limit", limit))
+    page = list(library.read_messages(id, begin, end))
     line = None if label.step else lines.get(label.turn)
-    replies = (m.text for m in reversed(messages) if m.role == "assistant" and m.text.strip())
+    whole = [first_step] if label.step or total_steps == 1 else [first_step, ()]
     return Interaction(
         id=interaction_id(id, label.turn),
         session_id=id,
         turn=label.turn,
         label=str(label),
         total_steps=total_steps,
-        created=_first_timestamp(messages),
-        summary=line
-        or (headline(messages) if label.step else turn_headline(split_steps(messages))),
-        prompt="\n".join(message.text for message in messages if message.role == "user"),
-        response=next(replies, ""),
-        total_messages=len(messages),
+        created=_first_timestamp(first_step) or (_first_timestamp(page) if not start else None),
+        summary=line or (headline(first_step) if label.step else turn_headline(whole)),
+        prompt="\n".join(message.text for message in first_step if message.role == "user"),
+        response=_last_response(library, id, position, stop),
+        total_messages=stop - position,
         first_message=position,
         start=start,
-        messages=[m.to_dict() for place, m in enumerate(messages) if start <= place < stop],
-        labels=[
-            text
-            for place, text in enumerate(_step_labels(label, messages))
-            if start <= place < stop
-        ],
+        messages=[message.to_dict() for message in page],
+        labels=_step_labels(library, id, label, total_steps, begin, page),
     )
 
 
-def _step_labels(label: TurnLabel, messages: Sequence[Message]) -> list[str]:
-    """Return the label of the step of each message of a turn or of a step."""
-    if label.step:
-        return [str(label)] * len(messages)
-    counter = TurnCounter(label.turn - 1)
-    return [str(counter.add(message)) for message in messages]
+def _last_response(library: SessionLibrary, id: str, position: int, stop: int) -> str:
+    """Return the last text of the assistant in ``[position, stop)``; "" if there is none."""
+    while stop > position:
+        begin = max(position, stop - _TAIL)
+        for message in reversed(list(library.read_messages(id, begin, stop))):
+            if message.role == "assistant" and message.text.strip():
+                return message.text
+        stop = begin
+    return ""
+
+
+def _step_labels(
+    library: SessionLibrary,
+    id: str,
+    label: TurnLabel,
+    total_steps: int,
+    position: int,
+    page: Sequence[Message],
+) -> list[str]:
+    """Return the label of the step of each message of a page that begins at ``position``."""
+    if label.step or not page:
+        return [str(label)] * len(page)
+
+    def step_start(step: int) -> int:
+        return library.read_turn(id, label.turn, step)[0]
+
+    step = bisect_right(range(1, total_steps + 1), position, key=step_start)
+    counter = TurnCounter(label.turn, step - 1) if step > 1 else TurnCounter(label.turn - 1)
+    for message in library.read_messages(id, step_start(step), position):
+        counter.add(message)
+    return [str(counter.add(message)) for message in page]
 
 
 def _has_role(messages: Iterable[Message], role: str) -> bool:

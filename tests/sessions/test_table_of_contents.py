@@ -17,7 +17,7 @@ from storing import STORES, a_store, exchange, stored
 from ctxlab.context.turns import MAX_HEADLINE_CHARS
 from ctxlab.errors import SpecError, UnknownSession, UnknownTurn
 from ctxlab.formats import write
-from ctxlab.messages.types import Message, Recording
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.sessions.base import SessionLibrary, SessionStore
 from ctxlab.sessions.log_library import LogLibrary
 from ctxlab.sessions.table_of_contents import (
@@ -267,3 +267,43 @@ def test_every_line_of_any_conversation_is_short_and_every_message_is_in_one_ste
     first = logs.read_turn(id, 1)[0] if listed.total_turns else len(tuple(logs.read_messages(id)))
     assert held == list(logs.read_messages(id, first))
     assert json.dumps(asdict(listed))
+
+
+@pytest.mark.parametrize("steps", [3, 400], ids=["short", "long"])
+def test_a_page_of_steps_begins_at_the_first_step_that_is_asked_for(
+    steps: int, store: SessionStore
+) -> None:
+    store_steps(store, steps)
+    whole = get_contents(store, "a").entries
+    assert [entry.total_steps for entry in whole] == [steps, 1]
+    for first, most in ((1, 2), (2, 1), (steps, 5), (steps + 1, 5), (1, 0)):
+        page = get_contents(store, "a", first_step=first, max_steps=most).entries
+        assert page[0].steps == whole[0].steps[first - 1 : first - 1 + most]
+        assert [entry.summary for entry in page] == ["Go", "Thanks"]
+    with pytest.raises(SpecError):
+        get_contents(store, "a", first_step=0)
+
+
+@pytest.mark.parametrize("limit", [1, 7, 500, None])
+def test_pages_of_a_long_turn_join_to_the_turn(limit: int | None, store: SessionStore) -> None:
+    store_steps(store, 400)
+    messages = [message.to_dict() for message in store.read_messages("a")]
+    labels = ["1.1", *(f"1.{step}" for step in range(1, 401) for _ in "ab")]
+    for start in (0, 1, 2, 399, 640, 800, 801, 900):
+        about = get_turn(store, "a", 1, start=start, limit=limit).interaction
+        stop = 801 if limit is None else min(801, start + limit)
+        assert about.messages == messages[start:stop]
+        assert about.labels == labels[start:stop]
+        assert (about.total_messages, about.first_message, about.total_steps) == (801, 0, 400)
+        assert (about.prompt, about.response, about.summary) == ("Go", "Step 400", "Go")
+
+
+def store_steps(store: SessionStore, steps: int) -> None:
+    """Store a session with a turn of many steps, and a turn with one step."""
+    store.create(id="a")
+    messages = [Message("user", "Go")]
+    for number in range(1, steps + 1):
+        call = ToolCall(f"c{number}", "run", "{}")
+        messages += [Message("assistant", f"Step {number}", tool_calls=(call,))]
+        messages += [Message("tool", "ok", tool_call_id=call.id)]
+    store.append("a", *messages, Message("user", "Thanks"), Message("assistant", "Yes."))

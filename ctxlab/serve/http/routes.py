@@ -24,6 +24,7 @@ from ctxlab.serve.http.schemas import (
     ChatAnswer,
     ChatRequest,
     FirstMessage,
+    FirstStep,
     FirstTurn,
     Found,
     FoundInSession,
@@ -256,10 +257,16 @@ def make_router(service: ChatService) -> APIRouter:
         responses=problem_responses(404),
     )
     def toc(
-        id: SessionId, start: FirstTurn = 1, limit: Limit = 1000, max_steps: MaxSteps = 100
+        id: SessionId,
+        start: FirstTurn = 1,
+        limit: Limit = 1000,
+        max_steps: MaxSteps = 100,
+        first_step: FirstStep = 1,
     ) -> contents.Contents:
         store = service.find_workspace(id).store
-        return contents.get_contents(store, id, start=start, limit=limit, max_steps=max_steps)
+        return contents.get_contents(
+            store, id, start=start, limit=limit, max_steps=max_steps, first_step=first_step
+        )
 
     @router.get(
         "/api/v1/sessions/{id}/turns/{turn}",

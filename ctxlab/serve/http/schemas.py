@@ -56,6 +56,8 @@ Offset = Annotated[int, Query(description="Number of results to skip.", ge=0, le
 FirstTurn = Annotated[int, Query(description="Number of the first turn.", ge=1, le=_MAX_INT)]
 _STEPS_HELP = "Maximum number of steps to list for each turn; 0 lists none."
 MaxSteps = Annotated[int, Query(description=_STEPS_HELP, ge=0, le=1000)]
+_FIRST_STEP_HELP = "Number of the first step to list for each turn."
+FirstStep = Annotated[int, Query(description=_FIRST_STEP_HELP, ge=1, le=_MAX_INT)]
 FirstMessage = Annotated[int, Query(description="Number of messages to skip.", ge=0, le=_MAX_INT)]
 
 

@@ -230,6 +230,9 @@ def test_a_click_on_a_number_of_the_contents_jumps_to_the_interaction(tab: Tab) 
     assert page.url.endswith("#/session/parser/turn/8")
     assert contents.locator(".row.selected .place").inner_text() == "8"
     assert contents.locator(".row", has_text=re.compile(r"^8\.1\s*read_file")).count() == 1
+    page.evaluate("() => { document.querySelector('.conversation').scrollTop = 0; }")
+    contents.locator(".row .place", has_text=re.compile(r"^8$")).click()
+    until_seen(page, 8)
     contents.locator(".row .place", has_text=re.compile(r"^8\.2$")).click()
     page.wait_for_selector(".message.target")
     assert "answer 8" in page.locator(".message.target").inner_text()
@@ -250,6 +253,17 @@ def test_a_deep_link_shows_its_interaction_and_j_and_k_move(tab: Tab) -> None:
     page.reload()
     page.wait_for_selector(".page .message")
     until_seen(page, 3)
+
+
+def test_keys_that_are_pressed_quickly_lead_to_the_last_place(tab: Tab) -> None:
+    page = tab.open_session("parser", "/turn/1")
+    until_seen(page, 1)
+    for key in "jjjjjjkkjjjjk":
+        page.keyboard.press(key)
+    page.wait_for_url("**/turn/8")
+    until_seen(page, 8)
+    page.wait_for_timeout(300)
+    until_seen(page, 8)
 
 
 def test_tool_calls_and_results_are_folded(tab: Tab) -> None:
@@ -387,6 +401,7 @@ def test_a_hostile_title_and_transcript_run_nothing_and_fetch_nothing(tab: Tab) 
     assert page.title().startswith("</script><script>")
     assert page.locator("iframe, script:not([src='/page/main.js']), svg").count() == 0
     assert [each.get_attribute("src") for each in page.locator("img").all()] == [PIXEL]
+    page.wait_for_function("() => document.querySelector('img').naturalWidth === 1")
     links = page.evaluate("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
     assert links
     assert all(link.startswith("#/") for link in links)
@@ -421,7 +436,10 @@ def long_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     messages = [
         message
         for n in range(1, 3001)
-        for message in (Message("user", f"Question {n}"), Message("assistant", f"Answer {n}\n" * 9))
+        for message in (
+            Message("user", f"Question {n} " + "long " * 30),
+            Message("assistant", f"Answer {n}\n" * 9),
+        )
     ]
     store.append(store.create(id="turns").id, *messages)
     steps = [
@@ -455,6 +473,10 @@ def test_a_long_session_is_loaded_in_pages_around_the_interaction(long_tab: Tab)
     selected = contents.locator(".row.selected")
     selected.locator("text=Question 1500").wait_for()
     assert selected.get_attribute("aria-posinset") == "1500"
+    rows = page.locator(".contents-list .row").evaluate_all(
+        "(rows) => rows.filter((row) => row.scrollHeight > row.clientHeight).length"
+    )
+    assert rows == 0
     main = page.locator(".conversation")
     box = main.bounding_box()
     page.mouse.move(box["x"] + 50, box["y"] + 300)
@@ -469,7 +491,7 @@ def test_a_long_session_is_loaded_in_pages_around_the_interaction(long_tab: Tab)
     assert turns == list(range(turns[0], turns[0] + len(turns)))
     contents.focus()
     page.evaluate("document.querySelector('.contents-list').scrollTop = 0")
-    contents.locator(".row", has_text="Question 7").first.click()
+    contents.locator(".row", has_text="Question 7 ").first.click()
     until_seen(page, 7)
 
 
@@ -499,6 +521,10 @@ def test_a_hit_in_a_long_turn_jumps_to_the_message(long_tab: Tab) -> None:
     assert "/turn/1.2500/message/5000" in page.url
     assert page.locator(".message.target").get_attribute("data-position") == "5000"
     assert page.locator(".message").count() < 45 * 50
+    page.keyboard.press("Escape")
+    selected = page.locator(".contents-list .row.selected")
+    selected.locator(".text", has_text="run").wait_for()
+    assert selected.locator(".place").inner_text() == "1.2500"
     page.goto(f"{long_tab.address}/#/session/steps/turn/1.2000")
     page.wait_for_selector(".message.target >> text=Step 2000")
 

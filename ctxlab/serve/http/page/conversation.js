@@ -10,9 +10,9 @@ const MOST_PAGES = 40;
 const AHEAD = 800;
 const SCROLL_KEYS = new Set(["ArrowUp", "ArrowDown", "PageUp", "PageDown", "Home", "End", " "]);
 
-// onTurn is called with the number of the turn that the reader sees.
-export function conversation({ id, totalTurns, onTurn, onError }) {
-  let pages = [], current = 0, aborter = new AbortController(), isLoading = false, follows = false;
+// onPlace is called with the label of the turn or step that the reader sees, and whether the reader scrolled there.
+export function conversation({ id, totalTurns, onPlace, onError }) {
+  let pages = [], current = "", aborter = new AbortController(), isLoading = false, follows = false;
   const list = element("div", { class: "feed", role: "feed", "aria-label": "Conversation" });
   const node = element("main", { class: "conversation", tabindex: 0, "aria-label": "Conversation", onscroll: () => onScroll() }, list);
   // Only the user's own scrolling changes the current turn; a jump to the last turn cannot scroll it to the top.
@@ -34,7 +34,7 @@ export function conversation({ id, totalTurns, onTurn, onError }) {
       const position = first + start + i;
       const isNewStep = steps > 1 && labels[i] !== (i ? labels[i - 1] : null);
       return [isNewStep ? stepHeading(labels[i]) : null,
-        messageView(message, { position, words: position === mark.position ? mark.words : [], toolNames: names })];
+        messageView(message, { position, label: labels[i], words: position === mark.position ? mark.words : [], toolNames: names })];
     });
     const heading = start ? `Turn ${turn}, from message ${(start + 1).toLocaleString("en-GB")}` : `Turn ${turn}`;
     return {
@@ -54,15 +54,17 @@ export function conversation({ id, totalTurns, onTurn, onError }) {
   async function show(label, position, words = []) {
     const [turn, step] = String(label).split(".").map(Number);
     follows = false;
+    aborter.abort();
+    const mine = aborter = new AbortController();
+    isLoading = false;
     const known = pages.find((page) => page.turn === turn && page.start === 0);
     if (known && position === undefined && !step) {
       known.node.scrollIntoView();
-      setCurrent(turn);
+      setCurrent(label);
+      list.removeAttribute("aria-busy");
       await fill();
       return;
     }
-    aborter.abort();
-    aborter = new AbortController();
     list.setAttribute("aria-busy", "true");
     try {
       const at = position ?? (step > 1 ? (await ask(label, { limit: 1 })).interaction.first_message : undefined);
@@ -74,16 +76,17 @@ export function conversation({ id, totalTurns, onTurn, onError }) {
       pages = [makePage(interaction, { position, words })];
       list.replaceChildren(pages[0].node);
       isLoading = false;
-      setCurrent(turn);
+      setCurrent(label);
       const target = at === undefined ? null : list.querySelector(`[data-position="${at}"]`);
       if (target && offset) target.classList.add("target");
       await fill();
+      if (mine !== aborter) return; // another place was chosen in the meantime
       reveal(target && offset ? target : pages.find((page) => page.turn === turn).node);
       await fill();
     } catch (error) {
       report(error);
     } finally {
-      list.removeAttribute("aria-busy");
+      if (mine === aborter) list.removeAttribute("aria-busy");
     }
   }
 
@@ -159,16 +162,21 @@ export function conversation({ id, totalTurns, onTurn, onError }) {
   function onScroll() {
     if (follows) {
       const top = node.getBoundingClientRect().top + 60;
-      const seen = pages.find((page) => page.node.getBoundingClientRect().bottom > top);
-      if (seen) setCurrent(seen.turn);
+      const isSeen = (each) => each.getBoundingClientRect().bottom > top;
+      const page = pages.find((each) => isSeen(each.node));
+      const message = page && [...page.node.querySelectorAll(".message")].find(isSeen);
+      if (page) {
+        const isFirst = page.start === 0 && (!message || message.dataset.label === `${page.turn}.1`);
+        setCurrent(isFirst ? page.turn : message?.dataset.label ?? page.turn, true);
+      }
     }
     fill();
   }
 
-  function setCurrent(turn) {
-    if (turn === current) return;
-    current = turn;
-    onTurn(turn);
+  function setCurrent(label, isScrolled = false) {
+    if (String(label) === current) return;
+    current = String(label);
+    onPlace(current, isScrolled);
   }
 
   function report(error) {
@@ -195,5 +203,5 @@ export function conversation({ id, totalTurns, onTurn, onError }) {
     await fill();
   }
 
-  return { node, show, grow, current: () => current, stop: () => aborter.abort(), redraw: () => fill() };
+  return { node, show, grow, current: () => Number(current.split(".")[0]), stop: () => aborter.abort(), redraw: () => fill() };
 }

@@ -97,4 +97,7 @@ whenRefused(() => {
 });
 addEventListener("hashchange", showRoute);
 addEventListener("keydown", onKey);
+addEventListener("click", (event) => {
+  if (event.target.closest?.("a")?.getAttribute("href") === location.hash) showRoute();
+});
 showRoute();

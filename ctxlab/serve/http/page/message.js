@@ -18,8 +18,8 @@ export function counted(count, noun) {
   return `${count.toLocaleString("en-GB")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-// options: position in the session, words to mark, toolNames (name of each call's tool, by the id of the call).
-export function messageView(message, { position, words = [], toolNames = new Map() }) {
+// options: position in the session, label of the step, words to mark, toolNames (name of each call's tool, by the id of the call).
+export function messageView(message, { position, label, words = [], toolNames = new Map() }) {
   const role = String(message.role);
   const marked = words.length > 0;
   const parts = [];
@@ -34,7 +34,7 @@ export function messageView(message, { position, words = [], toolNames = new Map
   }
   for (const call of message.tool_calls ?? []) parts.push(toolCall(call, words, marked));
   if (!parts.length) parts.push(element("p", { class: "quiet" }, "This message has no text."));
-  return element("div", { class: `message ${SPEAKERS[role] ? role : "other"}`, "data-position": position, tabindex: -1 },
+  return element("div", { class: `message ${SPEAKERS[role] ? role : "other"}`, "data-position": position, "data-label": label, tabindex: -1 },
     role === "tool" ? null : element("p", { class: "speaker" }, SPEAKERS[role] ?? fromLog(role)), parts);
 }
 

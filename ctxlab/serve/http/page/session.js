@@ -6,7 +6,7 @@ import { element, fromLog, visibleText } from "./dom.js";
 import { counted, timeText } from "./message.js";
 import { hitList, searchField, wordsOfSearch } from "./search.js";
 import { keys } from "./sessions.js";
-import { titleList, turnLink, withTitleHistory } from "./title_history.js";
+import { go, titleList, turnLink, withTitleHistory } from "./title_history.js";
 import { virtualList } from "./virtual_list.js";
 
 const PAGE = 100;
@@ -17,13 +17,12 @@ const REFRESH = 5000;
 export async function sessionView(id, place, onError) {
   let session = await get(sessionPath(id));
   const stopped = new AbortController();
-  const contents = contentsList(id, session.total_turns, stopped.signal, (label) => { location.hash = turnLink(id, label); closeSide(); });
+  const contents = contentsList(id, session.total_turns, stopped.signal, (label) => { go(turnLink(id, label)); closeSide(); });
   const talk = conversation({
     id, totalTurns: session.total_turns, onError,
-    onTurn: (turn) => {
-      contents.select(turn);
-      const [, shown] = location.hash.match(/\/turn\/(\d+)/) ?? [];
-      if (Number(shown) !== turn) history.replaceState(null, "", turnLink(id, turn));
+    onPlace: (label, isScrolled) => {
+      contents.select(label);
+      if (isScrolled) history.replaceState(null, "", turnLink(id, label));
     },
   });
   const found = element("div", { class: "results", hidden: true });
@@ -61,7 +60,7 @@ export async function sessionView(id, place, onError) {
     found.hidden = !words;
     side.classList.toggle("searching", Boolean(words));
     found.replaceChildren(words ? hitList({ path: `${sessionPath(id)}/search`, query: words, sessionId: id, signal: searching.signal }) : "");
-    if (!words) contents.redraw();
+    if (!words) contents.reveal();
   }
 
   function focusFirstHit() {
@@ -73,7 +72,7 @@ export async function sessionView(id, place, onError) {
   function openSide() {
     side.classList.add("open");
     toggle.setAttribute("aria-expanded", "true");
-    contents.redraw();
+    contents.reveal();
   }
 
   function closeSide() {
@@ -120,8 +119,10 @@ export async function sessionView(id, place, onError) {
     stop: () => { clearInterval(timer); resized.disconnect(); searching?.abort(); stopped.abort(); talk.stop(); },
     openSearch: openSide,
     step: (by) => {
-      const turn = Math.min(session.total_turns, Math.max(1, talk.current() + by));
-      if (turn !== talk.current()) location.hash = turnLink(id, turn);
+      // The address changes at once, the conversation only when the turn is loaded.
+      const now = Number(location.hash.match(/\/turn\/(\d+)/)?.[1] ?? talk.current());
+      const turn = Math.min(session.total_turns, Math.max(1, now + by));
+      if (turn !== now) go(turnLink(id, turn));
     },
     escape: () => {
       if (search.input.value) {
@@ -135,61 +136,73 @@ export async function sessionView(id, place, onError) {
 }
 
 // The contents as a list of turns. Steps are listed below each turn of a short session, else below the chosen turn.
+// Entries and steps are loaded in pages when their rows are drawn.
 function contentsList(id, totalTurns, signal, onChoose) {
-  const entries = new Map(), asked = new Set();
-  let chosen = 0, rows = [];
+  const entries = new Map(), steps = new Map(), asked = new Set();
+  let chosen = "", rows = [];
   const list = virtualList({ rows, label: "Contents", drawRow, onSelect: (row) => onChoose(row.label) });
   list.node.classList.add("contents-list");
+
+  const turnOf = (label) => Number(label.split(".")[0]);
 
   function makeRows() {
     rows = [];
     for (let turn = 1; turn <= totalTurns; turn++) {
-      const entry = entries.get(turn);
+      const total = entries.get(turn)?.total_steps ?? 1;
       rows.push({ turn, label: String(turn) });
-      if (!entry || entry.total_steps < 2 || !(turn === chosen || totalTurns <= FEW_TURNS)) continue;
-      for (const step of entry.steps) rows.push({ turn, label: step.label, step });
-      const left = entry.total_steps - entry.steps.length;
-      if (left) rows.push({ turn, label: String(turn), more: `… ${counted(left, "more step")}` });
+      if (total < 2 || !(turn === turnOf(chosen) || totalTurns <= FEW_TURNS)) continue;
+      for (let step = 1; step <= total; step++) rows.push({ turn, step, label: `${turn}.${step}` });
     }
     list.setRows(rows);
   }
 
   function drawRow(row) {
-    if (row.more) return element("span", { class: "text step-text" }, row.more);
-    if (row.step) return [element("span", { class: "place step-place" }, row.label), element("span", { class: "text" }, fromLog(row.step.headline))];
+    if (row.step) {
+      const line = steps.get(row.label);
+      if (line === undefined) loadSteps(row.turn, Math.floor((row.step - 1) / PAGE));
+      return [element("span", { class: "place step-place" }, row.label), element("span", { class: "text" }, line === undefined ? "…" : fromLog(line))];
+    }
     const entry = entries.get(row.turn);
-    if (!entry) load(Math.floor((row.turn - 1) / PAGE));
+    if (!entry) loadTurns(Math.floor((row.turn - 1) / PAGE));
     return [element("span", { class: "place" }, row.label), element("span", { class: "text turn-text" }, entry ? fromLog(entry.summary) : "…"),
-      entry?.total_steps > 1 && totalTurns > FEW_TURNS && row.turn !== chosen ? element("span", { class: "small" }, counted(entry.total_steps, "step")) : null];
+      entry?.total_steps > 1 && totalTurns > FEW_TURNS && row.turn !== turnOf(chosen) ? element("span", { class: "small" }, counted(entry.total_steps, "step")) : null];
   }
 
-  async function load(page) {
-    if (asked.has(page)) return;
-    asked.add(page);
+  const loadTurns = (page) => load(String(page), { start: page * PAGE + 1, limit: PAGE, max_steps: PAGE });
+  const loadSteps = (turn, page) => load(`${turn}.${page}`, { start: turn, limit: 1, first_step: page * PAGE + 1, max_steps: PAGE });
+
+  async function load(name, query) {
+    if (asked.has(name)) return;
+    asked.add(name);
     try {
-      const answer = await get(`${sessionPath(id)}/toc`, { start: page * PAGE + 1, limit: PAGE, max_steps: 100 }, signal);
-      for (const entry of answer.entries) entries.set(entry.turn, entry);
+      const answer = await get(`${sessionPath(id)}/toc`, query, signal);
+      for (const entry of answer.entries) {
+        entries.set(entry.turn, entry);
+        for (const step of entry.steps) steps.set(step.label, step.headline);
+      }
       makeRows();
       mark();
     } catch (error) {
-      asked.delete(page);
+      asked.delete(name);
       if (!(error instanceof ApiError) && error.name !== "AbortError") throw error;
     }
   }
 
   function mark() {
-    list.select(rows.findIndex((row) => row.turn === chosen));
+    const place = rows.findIndex((row) => row.label === chosen);
+    list.select(place < 0 ? rows.findIndex((row) => row.turn === turnOf(chosen)) : place);
   }
 
   makeRows();
   return {
-    node: list.node, redraw: list.redraw,
-    select: (turn) => { chosen = turn; makeRows(); mark(); },
+    node: list.node, redraw: list.redraw, reveal: mark,
+    select: (label) => { chosen = label; makeRows(); mark(); },
     grow: (turns) => {
-      asked.delete(Math.floor((totalTurns - 1) / PAGE));
+      for (const name of [...asked]) if (name.startsWith(`${totalTurns}.`) || name === String(Math.floor((totalTurns - 1) / PAGE))) asked.delete(name);
       entries.delete(totalTurns);
       totalTurns = turns;
       makeRows();
+      mark();
     },
   };
 }

@@ -12,6 +12,12 @@ export function turnLink(id, label, position) {
   return `#/session/${encodeURIComponent(id)}/turn/${label}${place}`;
 }
 
+// Follow a link. If the address is the same, the place is shown again, because the reader may have scrolled away.
+export function go(hash) {
+  if (location.hash === hash) dispatchEvent(new HashChangeEvent("hashchange"));
+  else location.hash = hash;
+}
+
 export function titleList(id, titles) {
   if (!titles.length) return element("p", { class: "quiet" }, "This session has no title yet.");
   return element("ol", { class: "titles" }, titles.map(({ title, turn, changed_at: time }) => element("li", {},
