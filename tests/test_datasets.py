@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import re
 import statistics
@@ -10,17 +12,26 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 
 from ctxlab.formats import load
 from ctxlab.messages.types import Message, Recording, message_text
 from ctxlab.messages.validation import find_violations
+from ctxlab.serve.desktop.tools import TOOLS
+from ctxlab.tokens.images import count_image_tokens, is_image_part
 
 ROOT = Path(__file__).resolve().parent.parent
 DATASETS = ROOT / "datasets"
-NAMES = ("coding-agent", "support-desk", "long-chat")
+NAMES = ("coding-agent", "support-desk", "long-chat", "desktop-agent")
 FAR = 16_000  # characters, about 4,000 tokens
+
+
+def images(recording: Recording) -> list[dict[str, Any]]:
+    contents = [m.content for m in recording.messages if isinstance(m.content, tuple)]
+    return [part for content in contents for part in content if is_image_part(part)]
 
 
 @cache
@@ -103,7 +114,9 @@ def test_facts_are_used_again_far_later(name: str, least: int) -> None:
 def test_every_recording_is_longer_than_eight_thousand_tokens() -> None:
     for name in NAMES:
         for recording in recordings(name):
-            assert sum(len(message_text(message)) for message in recording.messages) > 4.5 * 8_000
+            texts = sum(len(message_text(message)) for message in recording.messages)
+            shown = sum(count_image_tokens(part, "gpt-5") for part in images(recording))
+            assert texts / 4.5 + shown > 8_000
 
 
 def test_trials_of_one_task_share_a_cluster() -> None:
@@ -130,6 +143,29 @@ def test_a_question_is_asked_once_and_has_one_answer(recording: Recording) -> No
     questions = [probe.question for probe in recording.probes]
     assert len(questions) == len(set(questions))
     assert all(len(probe.answers) == 1 for probe in recording.probes)
+
+
+def test_the_desktop_agent_sees_the_whole_screen() -> None:
+    (recording,) = recordings("desktop-agent")
+    seen = [
+        Image.open(io.BytesIO(base64.b64decode(part["image_url"]["url"].partition(",")[2])))
+        for part in images(recording)
+    ]
+    assert len(seen) == 30
+    assert {(image.format, image.mode, image.size) for image in seen} == {("PNG", "1", (640, 400))}
+    assert all(0.05 < image.histogram()[0] / (640 * 400) < 0.2 for image in seen)  # black text
+
+
+def test_the_desktop_agent_has_the_tools_of_the_desktop_server() -> None:
+    (recording,) = recordings("desktop-agent")
+    for tool in recording.tools:
+        defined = tool["function"]
+        schema = TOOLS[defined["name"]].json_schema()
+        del schema["properties"]["self"]
+        assert defined["parameters"]["properties"].keys() == schema["properties"].keys()
+        for name, parameter in defined["parameters"]["properties"].items():
+            kept = {key: schema["properties"][name].get(key) for key in parameter}
+            assert parameter == kept
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -42,7 +42,8 @@ def page() -> str:
         "`python tests/test_seed_table.py` writes this page.",
         "",
         "In document 003, an *interaction* is a user message with everything that follows, up to the",
-        "next user message. It consists of one or more of the numbered turns.",
+        "next user message. ctxlab numbers interactions, and the steps in them: step 3.2 is the second",
+        "one of interaction 3.",
     ]
     for seed, asked in ASKED.items():
         head = ["| place | requirement | tests |", "|---|---|---|"]

@@ -313,7 +313,8 @@ def _need_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
     if not far:
         yield f"There are no far needs, so {HEADLINE_LABEL} cannot be measured."
     elif far < 100:
-        yield f"There are only {far} far needs, so the intervals of {HEADLINE_LABEL} will be wide."
+        there = f"There {'is' if far == 1 else 'are'} only {pluralize(far, 'far need')}"
+        yield f"{there}, so the intervals of {HEADLINE_LABEL} will be wide."
     if probes := sum(facts["probes"] for facts in all_facts):
         yield f"The recordings contain {pluralize(probes, 'probe')} (questions about a recording)."
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
+from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.numbers import describe_limit, format_dollars
 from ctxlab.evaluation.bootstrap import POWER, RatioDifference, ratio_difference
 from ctxlab.evaluation.metrics.base import FloatArray
@@ -292,7 +293,8 @@ def no_verdict_reason(leaderboard: pd.DataFrame) -> str:
         )
     if far < MIN_FAR_ARGUMENTS:
         label = f"{HEADLINE_LABEL[:1].upper()}{HEADLINE_LABEL[1:]}"
-        return f"{label} is based on {far:,.0f} arguments, too few to compare strategies."
+        arguments = pluralize(round(far), "argument")
+        return f"{label} is based on {arguments}, too few to compare strategies."
     control = control_names(leaderboard)
     if (control != "").all():
         return "Only controls were compared, which are never recommended."

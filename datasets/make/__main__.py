@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 from ctxlab.formats import write
-from datasets.make import coding_agent, long_chat, support_desk
+from datasets.make import coding_agent, desktop_agent, long_chat, support_desk
 
-_MAKERS = (coding_agent, support_desk, long_chat)
+_MAKERS = (coding_agent, support_desk, long_chat, desktop_agent)
 
 
 def build(out: Path) -> list[Path]:

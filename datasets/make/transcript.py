@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.messages.types import Message, Probe, Recording, ToolCall, message_text
+from ctxlab.messages.types import (
+    ContentPart,
+    Message,
+    Probe,
+    Recording,
+    ToolCall,
+    message_text,
+)
 
 Call = tuple[str, dict[str, Any]]
 """Name of a tool and the arguments of the call."""
@@ -41,7 +48,10 @@ class Transcript:
     """The messages so far, the simulated clock, and the function that runs tools."""
 
     def __init__(
-        self, rng: random.Random, start: int, execute: Callable[[str, dict[str, Any]], str]
+        self,
+        rng: random.Random,
+        start: int,
+        execute: Callable[[str, dict[str, Any]], str | tuple[ContentPart, ...]],
     ) -> None:
         self.rng, self.clock, self.execute = rng, start, execute
         self.messages: list[Message] = []
@@ -67,7 +77,7 @@ class Transcript:
         return self._append(Message("assistant", text, time=self.clock))
 
     def act(self, text: str, *calls: Call) -> list[str]:
-        """Add a message of the assistant with tool calls, run the tools, and return their results."""
+        """Add a message of the assistant with tool calls, run the tools, and return their texts."""
         self.wait(3, 25)
         made = []
         for name, arguments in calls:
@@ -77,10 +87,10 @@ class Transcript:
         results = []
         for call, (name, arguments) in zip(made, calls, strict=True):
             self.wait(1, 6)
-            results.append(self.execute(name, arguments))
-            self._append(
-                Message("tool", results[-1], tool_call_id=call.id, name=name, time=self.clock)
-            )
+            content = self.execute(name, arguments)
+            result = Message("tool", content, tool_call_id=call.id, name=name, time=self.clock)
+            self._append(result)
+            results.append(message_text(result))
         return results
 
     def age(self, text: str) -> int | None:

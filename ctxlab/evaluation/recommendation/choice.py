@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
+from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.numbers import format_share
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
@@ -173,9 +174,10 @@ def explain_few_arguments(trials: pd.DataFrame) -> str:
     far = float(trials["far_arguments"].max())
     if far >= MIN_FAR_ARGUMENTS:
         return ""
+    arguments = pluralize(round(far), "argument")
     return (
-        f"Its {HEADLINE_LABEL} is based on {far:,.0f} arguments of tool calls, too few to tell what a "
-        "setting forgets."
+        f"Its {HEADLINE_LABEL} is based on {arguments} of tool calls, too few to tell what a setting "
+        "forgets."
     )
 
 
