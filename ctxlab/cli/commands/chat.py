@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 import shlex
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +19,6 @@ from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
-    from ctxlab.agent.tools.tool import Tool
     from ctxlab.cli.agent_options import AgentSettings
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.sessions.base import Session, SessionStore
@@ -44,12 +41,6 @@ def command(
     new: bool = flag("--new", "Start a new session without asking which one to resume."),
     session: str | None = option(
         "--session ID", "Resume the session whose id is ID or begins with ID."
-    ),
-    mcp: list[str] | None = option(
-        "--mcp SERVER",
-        "Give the agent the tools of an MCP server: a command, such as 'ctxlab serve desktop', or an "
-        "address, such as http://127.0.0.1:9000/mcp. Addresses get the token in CTXLAB_MCP_TOKEN. "
-        "May be repeated.",
     ),
     json: bool = flag("--json", "Print each event of a single answer as a line of JSON."),
 ) -> None:
@@ -118,7 +109,7 @@ def command(
             resumed = _pick_session(store, session, reader)
         summaries = stack.enter_context(BackgroundSummarizer(store, client, settings.summary_model))
 
-        tools = _start_mcp(mcp, folder, options, stack)
+        tools = options.start_mcp_servers(folder, stack)
 
         def make_agent(settings: AgentSettings) -> Agent:
             agent = settings.make_agent(folder, client, _NO_TERMINAL, tools)
@@ -146,21 +137,6 @@ def command(
                 print_note(_resume_hint(store, id, workspace))
         if code:
             raise typer.Exit(code)
-
-
-def _start_mcp(
-    servers: list[str] | None, folder: Path, options: AgentOptions, stack: ExitStack
-) -> Sequence[Tool]:
-    """Start MCP servers, which end with ``stack``, and return their tools."""
-    if not servers:
-        return ()
-    if options.no_tools:
-        raise SpecError("expected --mcp or --no-tools, got both; use only one of them")
-    from ctxlab.agent.tools.mcp_client import McpServers
-
-    token = os.environ.get("CTXLAB_MCP_TOKEN")
-    opened = McpServers(servers, cwd=folder, keep_env=options.keep_env or (), token=token)
-    return tuple(stack.enter_context(opened).tools)
 
 
 def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:
