@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ctxlab.cli.render.transcript import escape_invisible_characters
+from ctxlab.cli.render.control_characters import escape_invisible_characters
 
 if TYPE_CHECKING:
     from ctxlab.agent.approval import ApprovalRequest, Decision
