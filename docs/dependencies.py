@@ -39,6 +39,7 @@ PURPOSES = {
     "pandas": "holds the tables of results",
     "pillow": "finds the size of images, which determines their tokens",
     "platformdirs": "finds the user's cache folder",
+    "prompt-toolkit": "edits the messages that a user types in `ctxlab chat`",
     "psutil": "finds and ends the processes that an agent started",
     "pyarrow": "reads and writes Parquet files",
     "pydantic": "checks the arguments of tools and the requests to servers",

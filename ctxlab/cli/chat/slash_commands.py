@@ -83,9 +83,12 @@ def _help(chat: ChatRepl, argument: str) -> str:
     lines = [f"/{name:<{_NAME_WIDTH}}  {meaning}" for name, (_, meaning) in SLASH_COMMANDS.items()]
     lines += [
         "",
-        "Ctrl+C stops an answer and the commands that it runs. At an empty prompt it ends the",
-        "chat. To continue a message on the next line, end the line with \\. To send a message",
-        "that starts with / to the model, type a space before it.",
+        "Alt+Enter, or \\ and Enter, starts a new line of a message; pasted text keeps its lines.",
+        "Tab completes commands, sessions and files; @ searches files. To send a message that",
+        "starts with / to the model, type a space before it.",
+        "Ctrl+C stops an answer and the commands that it runs; at an empty prompt it ends the chat.",
+        "Ctrl+D ends the chat at an empty prompt, and is ignored during an answer. What you type",
+        "during an answer appears at the next prompt.",
     ]
     return "\n".join(lines)
 
