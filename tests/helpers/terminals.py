@@ -54,9 +54,11 @@ class Terminal:
         self.type(shlex.join(command))
 
     def clear(self) -> None:
-        """Clear the screen and the scroll-back history."""
+        """Clear the screen, of which only the line of the prompt stays, and the scroll-back history."""
         self.press("C-l")
-        time.sleep(0.1)
+        end = time.monotonic() + 20
+        while "\n" in self.tmux("capture-pane", "-p").strip() and time.monotonic() < end:
+            time.sleep(0.05)
         self.tmux("clear-history")
 
     def resize(self, columns: int, lines: int) -> None:

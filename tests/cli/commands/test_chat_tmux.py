@@ -121,7 +121,9 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     screen.wait_end(">")
     screen.type("run echo from the shell > made.txt; cat made.txt; exit 3")
     shown = screen.wait("It said: from the shell")
-    assert re.search(r"run_command echo from .* · failed: exit code 3(, \d+\.\d s)?$", shown, re.M)
+    assert re.search(
+        r"run_command echo from .* · ✗ failed: exit code 3(, \d+\.\d s)?$", shown, re.M
+    )
     assert (workspace / "made.txt").read_text() == "from the shell\n"
 
     # Ctrl+C in the middle of a command ends it with its children, and leads back to the prompt.
@@ -254,7 +256,7 @@ def test_lines_are_found_again_and_may_be_long(screen: Terminal, server: Talker)
     screen.run([*CHAT, "--new"])
     screen.wait_end(">")
     screen.press("Up")
-    screen.wait_end("> pasted two")
+    screen.wait_end("… pasted two")
 
 
 @pytest.mark.e2e
