@@ -541,6 +541,61 @@ class SessionStore(SessionLibrary):
     def _save(self, id: str, plan: AgentPlan | None) -> None:
         """Store the resume state and the plan. The caller has removed lone surrogates from the plan."""
 
+    def copy(self, id: str, *, turns: int | None = None, plan: AgentPlan | None = None) -> Session:
+        """Copy a session, or its first turns, to a new session, which becomes active.
+
+        Messages, turn summaries, model, strategy and tools are copied, and the title that the session
+        had then. Turns and steps keep their numbers. The ``meta`` of the copy has the id of the session
+        with the key ``copied_from``.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        turns : int, optional
+            Number of turns to copy. By default, copy all of them.
+        plan : AgentPlan, optional
+            Plan of the new session. By default, it has none.
+
+        Returns
+        -------
+        Session
+            The new session.
+
+        Raises
+        ------
+        SessionError
+            If the session does not have so many turns.
+        UnknownSession
+            If no session has this id.
+        """
+        session, known = self.get(id), self.count_turns(id)
+        turns = known if turns is None else turns
+        if not 0 <= turns <= known:
+            raise SessionError(f"session {id!r}: expected 0 to {known} turns to copy, got {turns}")
+        stop = self.read_turn(id, turns + 1)[0] if turns < known else session.messages
+        title = next((each.title for each in session.titles if each.turn <= turns), "")
+        made = self.create(
+            title=title,
+            model=session.model,
+            agent=session.agent,
+            file=session.file,
+            strategy=session.strategy,
+            system=session.system,
+            tools=session.tools,
+            meta=session.meta | {"copied_from": id},
+        )
+        try:
+            self.append(made.id, *self.read_messages(id, 0, stop))
+            for turn, summary in self.turn_summaries(id).items():
+                if turn <= turns:
+                    self.save_turn_summary(made.id, turn, summary)
+            self.save(made.id, plan=plan)
+        except BaseException:
+            self.delete(made.id)
+            raise
+        return self.get(made.id)
+
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
         """Set the title of a session and add it to the title history.
 

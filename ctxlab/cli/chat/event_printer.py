@@ -305,7 +305,7 @@ def edit_diff(call: ToolCall) -> list[str]:
     Examples
     --------
     >>> from ctxlab.messages.types import ToolCall
-    >>> edit_diff(ToolCall("c1", "edit_file", '{"path": "a", "old": "x\ny", "new": "x\nz"}'))
+    >>> edit_diff(ToolCall("c1", "edit_file", '{"path": "a", "old": "x\\ny", "new": "x\\nz"}'))
     ['-y', '+z']
     """
     try:

@@ -119,7 +119,8 @@ class LineReader:
         from prompt_toolkit import PromptSession
 
         session: PromptSession[str] = PromptSession(**self._open_devices())
-        return session.prompt(question, key_bindings=_make_bindings(cleared=KeyboardInterrupt))
+        bindings = _make_bindings(cleared=KeyboardInterrupt)
+        return session.prompt(question, key_bindings=bindings, pre_run=self._call_when_drawn)
 
     def discard_typed(self) -> None:
         """Discard what the user has typed, so that it does not answer a question that comes now."""

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ from ctxlab.cli.chat.slash_commands import (
 from ctxlab.cli.chat.status_line import ChatStatus
 from ctxlab.cli.output import one_line, print_note
 from ctxlab.cli.render.control_characters import strip_control_characters
-from ctxlab.errors import CtxlabError
+from ctxlab.errors import CtxlabError, SpecError
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ctxlab.sessions.base import Session, SessionStore
 
 _DOUBLE_PRESS_SECONDS = 1.0
+_MAX_IMAGES = 10  # in one message
 _MAX_SHOWN_LINES = 12  # lines of the last message, and of the last answer, of a resumed session
 
 
@@ -179,7 +180,7 @@ class ChatRepl:
             command = parse_slash_command(line)
             if command is not None:
                 return run_slash_command(self, *command)
-            self._run_turn(line)
+            self.run_turn(line, self._read_images(line))
         except CtxlabError as error:
             print_note(str(error))
         except KeyboardInterrupt:
@@ -189,7 +190,16 @@ class ChatRepl:
             print("Cancelled", file=sys.stderr)
         return True
 
-    def _run_turn(self, text: str) -> None:
+    def run_turn(self, text: str, images: Sequence[str] = ()) -> None:
+        """Send a message to the agent, and print the answer.
+
+        Parameters
+        ----------
+        text : str
+            Message of the user.
+        images : sequence of str, optional
+            URLs of images that the message contains.
+        """
         from ctxlab.agent.events import TurnFinished
 
         session, started = self.connection.start(), time.monotonic()
@@ -197,7 +207,7 @@ class ChatRepl:
             self._printer.start_turn()
             try:
                 # Ctrl+C can be pressed between two events, so the stream must be closed explicitly.
-                with closing(session.stream(text.strip())) as events:
+                with closing(session.stream(text.strip(), images=images)) as events:
                     for event in events:
                         self._printer.print_event(event)
                         if isinstance(event, TurnFinished):
@@ -205,6 +215,27 @@ class ChatRepl:
             finally:
                 self._printer.end_turn()
         self._printer.print_chat_status(self._status(time.monotonic() - started))
+
+    def _read_images(self, text: str) -> list[str]:
+        """Read the images whose paths are in a message, and print a line about each of them."""
+        from ctxlab.cli.chat.image_paths import find_image_paths
+
+        urls: list[str] = []
+        for name, path in find_image_paths(text, self._workspace).items():
+            from ctxlab.agent.images import read_image
+
+            if len(urls) == _MAX_IMAGES:
+                self._printer.print_status_line(f"  not attached: images after {_MAX_IMAGES}")
+                break
+            try:
+                image = read_image(path)
+            except SpecError as error:
+                self._printer.print_status_line(f"  not attached: {one_line(name)}: {error}")
+                continue
+            urls.append(image.url)
+            size = f"{image.width:,} × {image.height:,} pixels"
+            self._printer.print_status_line(f"  attached: {one_line(name)}, {size}")
+        return urls
 
     def _status(self, seconds: float) -> ChatStatus:
         """Return the state of the chat after a turn."""

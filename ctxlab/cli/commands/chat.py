@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ctxlab._utils.humanize import parse_limit
 from ctxlab.cli.agent_options import AgentOptions, resolve_workspace
 from ctxlab.cli.options import argument, flag, option, with_options
 from ctxlab.cli.output import print_note
@@ -110,10 +111,6 @@ def command(
         settings, loader = options.resolve(), BackgroundLoader()
 
         def connect() -> ChatConnection:
-            loader.wait()
-            from ctxlab.cli.chat.approval_prompt import ApprovalPrompt
-            from ctxlab.cli.chat.connection import ChatConnection
-            from ctxlab.sessions.background_summaries import BackgroundSummarizer
             from ctxlab.sessions.sqlite.store import SqliteStore
 
             client, summary_model = settings.make_client(), settings.summary_model
@@ -122,6 +119,11 @@ def command(
             resumed = None
             if session is not None or not (new or once):
                 resumed = _pick_session(store, session, reader)
+            loader.wait()
+            from ctxlab.cli.chat.approval_prompt import ApprovalPrompt
+            from ctxlab.cli.chat.connection import ChatConnection
+            from ctxlab.sessions.background_summaries import BackgroundSummarizer
+
             summaries = stack.enter_context(BackgroundSummarizer(store, client, summary_model))
             tools = _start_mcp(mcp, folder, options, stack)
 
@@ -165,7 +167,11 @@ def _can_connect_later(settings: AgentSettings, new: bool, folder: Path) -> bool
     This is so for a new session whose settings need no check by the modules of the agent.
     """
     values = settings.values
-    checked = values["strategy"] is None and values["limit"] is None and settings.model is not None
+    try:
+        in_tokens = values["limit"] is None or isinstance(parse_limit(values["limit"]), int)
+    except SpecError:  # the agent raises an error that fits the option
+        return False
+    checked = in_tokens and values["strategy"] is None and settings.model is not None
     known = values["approval"] in ("ask", "auto", "read-only")
     return checked and known and (new or not (folder / ".ctxlab").exists())
 
