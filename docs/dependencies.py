@@ -33,6 +33,7 @@ PURPOSES = {
     "ipywidgets": "shows progress bars in notebooks",
     "lazy-loader": "lets `import ctxlab` load a module when it is first used",
     "litellm": "calls models; its package also contains prices and the vocabularies of the tokenizer",
+    "markdown-it-py": "finds the blocks of an answer in `ctxlab chat` while it is streamed",
     "matplotlib": "draws plots",
     "msgspec": "reads and checks JSON and experiment files",
     "numpy": "computes metrics and intervals",

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -71,23 +71,24 @@ class Terminal:
 
     def wait(self, text: str, seconds: float = 60.0) -> str:
         """Wait until the screen contains a text, and return the screen."""
-        return self._until(lambda shown: text in shown, text, seconds)
+        return self.wait_for(lambda shown: text in shown, text, seconds)
 
     def wait_end(self, text: str, seconds: float = 60.0) -> str:
         """Wait until the last line of the screen is a text, such as a prompt, and return the screen."""
         wanted = text.rstrip()
-        return self._until(
+        return self.wait_for(
             lambda shown: shown.rpartition("\n")[2].rstrip() == wanted,
             f"{text} at the end",
             seconds,
         )
 
-    def _until(self, holds: object, what: str, seconds: float) -> str:
+    def wait_for(self, holds: Callable[[str], bool], what: str, seconds: float = 60.0) -> str:
+        """Wait until a condition holds for the screen, and return the screen."""
         end = time.monotonic() + seconds
         shown = ""
         while time.monotonic() < end:
             shown = self.screen
-            if holds(shown):  # type: ignore[operator]
+            if holds(shown):
                 return shown
             time.sleep(0.05)
         raise AssertionError(f"Expected {what!r} on the screen within {seconds:g} s, got:\n{shown}")

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 # A quoted path, or a path in which a backslash stands before each space, as terminals write it.
-_WORD = re.compile(r"""(?<![^\s(\[])(?:'([^'\n]+)'|"([^"\n]+)"|((?:\\.|[^\s\\])+))""")
+_WORD = re.compile(r"""(?<!\S)[(\[{]*(?:'([^'\n]+)'|"([^"\n]+)"|((?:\\.|[^\s\\])+))""")
 _PUNCTUATION = ".,;:!?)]}"
 
 

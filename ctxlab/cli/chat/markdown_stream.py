@@ -197,9 +197,10 @@ class MarkdownStream:
         indent = len(lines[fence.map[0]]) - len(lines[fence.map[0]].lstrip(" "))
         self._source = "".join(lines[fence.map[0] + 1 :])
         self._code = _OpenCode(fence.markup, indent, fence.info)
+        self.hide()
         if self._printed:
-            self._put(f"{_ERASE}\n")
-        self._shown, self._printed, self._list_type = False, True, ""
+            self._put("\n")
+        self._printed, self._list_type = True, ""
 
     def _print_code(self, code: _OpenCode) -> bool:
         """Print the complete lines of the open block of code. Return True if the block is complete."""
