@@ -19,7 +19,8 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import ReadError, SessionError, UnknownName, UnknownSession
-from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
+from ctxlab.formats.ctxlab_sessions.chunks import COPIED_FROM_KEY, SESSION_META_KEYS
+from ctxlab.formats.fields import get_text
 from ctxlab.messages.types import Message, Recording
 from ctxlab.sessions.common import check_not_negative, check_session_id, encode_json
 from ctxlab.sessions.text_search import SearchHit, search_messages
@@ -387,7 +388,8 @@ class SessionLibrary(ABC):
         if lines:
             meta["lines"] = {str(turn): line for turn, line in lines.items()}
         messages = tuple(self.read_messages(id))
-        return Recording(id, messages, session.tools, session.model, meta=session.meta | meta)
+        cluster, meta = get_text(session.meta, COPIED_FROM_KEY), session.meta | meta
+        return Recording(id, messages, session.tools, session.model, cluster=cluster, meta=meta)
 
 
 class SessionStore(SessionLibrary):
@@ -546,7 +548,8 @@ class SessionStore(SessionLibrary):
 
         Messages, turn summaries, model, strategy and tools are copied, and the title that the session
         had then. Turns and steps keep their numbers. The ``meta`` of the copy has the id of the session
-        with the key ``copied_from``.
+        with the key ``copied_from``; in a copy of a copy, it is the id of the first session. Recordings
+        with the same ``copied_from`` are one cluster.
 
         Parameters
         ----------
@@ -583,7 +586,7 @@ class SessionStore(SessionLibrary):
             strategy=session.strategy,
             system=session.system,
             tools=session.tools,
-            meta=session.meta | {"copied_from": id},
+            meta={COPIED_FROM_KEY: id} | session.meta,
         )
         try:
             self.append(made.id, *self.read_messages(id, 0, stop))

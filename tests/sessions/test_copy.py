@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import ctxlab
 from ctxlab.errors import SessionError
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import AgentPlan, SessionStore
@@ -54,6 +55,14 @@ def test_all_turns_or_none_can_be_copied(store: SessionStore) -> None:
     assert list(store.read_messages(whole.id)) == list(store.read_messages("a"))
     assert whole.title == "Later"
     assert (none.title, store.count_turns(none.id)) == ("", 0)
+
+
+def test_recordings_of_copies_are_one_cluster(store: SessionStore, tmp_path: Path) -> None:
+    second = store.copy(store.copy("a", turns=2).id, turns=1)
+    assert store.recording(second.id).cluster == "a"
+    loaded = list(ctxlab.load(tmp_path, on_error="raise"))
+    assert len(loaded) == 3
+    assert {each.cluster or each.id for each in loaded} == {"a"}
 
 
 @pytest.mark.parametrize("turns", [-1, 4])

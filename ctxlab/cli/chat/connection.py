@@ -47,9 +47,8 @@ class ChatConnection:
         self._settings_for, self._make_agent = settings_for, make_agent
         self._summarizer = summarizer
         self._started: list[str] = []
-        self._copied_messages: dict[
-            str, int
-        ] = {}  # number of messages of each copy when it was made
+        self._copies: dict[str, tuple[int, str]] = {}
+        "number of messages of each copy when it was made, and the session that keeps the dropped turn"
         self.agent: Agent
         "agent that answers"
 
@@ -175,16 +174,18 @@ class ChatConnection:
         # A session without turns is not stored, so before the first turn a new one begins.
         copied = self.store.copy(session.id, turns=turns - 1, plan=plan) if turns > 1 else None
         title = next((each.title for each in session.titles if not each.turn), "")
-        unused = session.messages == self._copied_messages.get(session.id)
+        messages, source = self._copies.get(session.id, (-1, ""))
+        unused = session.messages == messages  # the session that it was copied from contains them
+        kept = source if unused else session.id
         self.open(copied, self.agent.model)
         self.title = "" if copied else title
         if copied is not None:
-            self._copied_messages[copied.id] = copied.messages
-        if unused:  # the session that it was copied from contains all its messages
+            self._copies[copied.id] = (copied.messages, kept)
+        if unused:
             self.store.delete(session.id)
-            return dropped, str(session.meta["copied_from"])
-        self.store.set_status(session.id, "archived")
-        return dropped, session.id
+        else:
+            self.store.set_status(session.id, "archived")
+        return dropped, kept
 
     def close(self) -> str | None:
         """Close the session of the chat. A session that was started but has no message is deleted.

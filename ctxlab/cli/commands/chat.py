@@ -84,8 +84,13 @@ def command(
     folder, without variables that look like secrets. It ends with the chat. With --approval read-only,
     only tools are added that their server declares to be read-only.
 
+    On a terminal, answers are shown as Markdown, and a line tells tokens, window, cost and time. Tab
+    completes commands, files and sessions; @ searches files; the arrow keys recall messages. The path of
+    an image in a message attaches the image. /undo drops the last message and its answer, /retry asks
+    it again. With NO_COLOR, and in a pipe, the text of the model is printed as it is.
+
     Ctrl+C stops an answer and the commands that it runs. At a prompt with text, Ctrl+C discards the
-    text. At an empty prompt, Ctrl+C ends the chat.
+    text. At an empty prompt, Ctrl+C and Ctrl+D end the chat. During an answer, Ctrl+D is ignored.
 
     Sessions are stored in DIR/.ctxlab/sessions.db. ctxlab sessions lists and shows them. ctxlab eval
     can replay this file.
