@@ -8,7 +8,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "dependencies.py"))
-NAMES = {"backports.zstd": "backports", "pillow": "PIL", "typing-extensions": "typing_extensions"}
+NAMES = {
+    **{"backports.zstd": "backports", "markdown-it-py": "markdown_it", "pillow": "PIL"},
+    "typing-extensions": "typing_extensions",
+}
 """Names by which packages are imported, where they are not the names of the packages."""
 
 

@@ -10,7 +10,7 @@ import logging
 import operator
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
@@ -35,7 +35,13 @@ from ctxlab.agent.events import (
 )
 from ctxlab.agent.manager import ContextManager
 from ctxlab.agent.memory import SessionMemory, memory_tools
-from ctxlab.agent.messages import LIMIT_MARKER, message_from_reply, partial_answer, result_message
+from ctxlab.agent.messages import (
+    LIMIT_MARKER,
+    message_from_reply,
+    partial_answer,
+    result_message,
+    user_message,
+)
 from ctxlab.agent.plan import plan_tool
 from ctxlab.agent.tools.result import ToolResult, cancelled_result
 from ctxlab.agent.tools.tool import Tool, call_tool, tool_not_found, tools_by_name
@@ -350,7 +356,7 @@ class Agent:
                 self._append_message(message)
         self._unstored.clear()
 
-    def run(self, text: str, *, file: str | None = None) -> TurnResult:
+    def run(self, text: str, *, file: str | None = None, images: Sequence[str] = ()) -> TurnResult:
         """Run a turn and return its result; see ``stream``.
 
         Parameters
@@ -360,15 +366,19 @@ class Agent:
         file : str, optional
             Path of the file that the user has open. It is stored with the message, for
             strategies such as ``file_sessions``.
+        images : sequence of str, optional
+            URLs of images that the message contains; see ``ctxlab.agent.images``.
 
         Returns
         -------
         TurnResult
             Result of the turn.
         """
-        return collect_result(self.stream(text, file=file))
+        return collect_result(self.stream(text, file=file, images=images))
 
-    def stream(self, text: str, *, file: str | None = None) -> Generator[AgentEvent, None, None]:
+    def stream(
+        self, text: str, *, file: str | None = None, images: Sequence[str] = ()
+    ) -> Generator[AgentEvent, None, None]:
         """Run a turn and yield its events; the turn starts when the first event is requested.
 
         If the model does not reply, the iterator raises ``ModelUnavailable`` or
@@ -388,6 +398,8 @@ class Agent:
         file : str, optional
             Path of the file that the user has open. It is stored with the message, for
             strategies such as ``file_sessions``.
+        images : sequence of str, optional
+            URLs of images that the message contains; see ``ctxlab.agent.images``.
 
         Returns
         -------
@@ -403,7 +415,7 @@ class Agent:
         if not text.strip():
             raise SpecError(f"Expected a non-empty message, got {text!r}")
         self.cancel()
-        user = Message("user", repair_surrogates(text), time=time.time(), file=file)
+        user = user_message(repair_surrogates(text), images, file)
         self._refuse_too_large(user)
         turn = self._run_turn(user)
         self._running_turn = weakref.ref(turn)

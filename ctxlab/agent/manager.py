@@ -34,7 +34,7 @@ from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
 from ctxlab.strategies.base import walk_strategies
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter
-from ctxlab.tokens.models import Model, find_model
+from ctxlab.tokens.models import Model, find_model, find_model_without_warning
 from ctxlab.tokens.profiles import TokenProfile
 
 SAFE_STRATEGY = "rolling_summary() | panic()"
@@ -136,7 +136,8 @@ class ContextManager:
         profile: TokenProfile | None = None,
         clock: Callable[[], datetime | None] = _utc_now,
     ) -> None:
-        known = find_model(model)
+        # The warning is about the assumed window, so it is not for those who gave a limit.
+        known = find_model(model) if limit is None else find_model_without_warning(model)
         window = known.limit if limit is None else _parse_tokens("limit", limit, 1)
         kept = _default_reserve(known, window)
         if reserve is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from ctxlab._utils.jsonio import dump_json, repair_surrogates
 from ctxlab.agent.tools.result import CANCELLED, ToolResult
@@ -100,6 +100,27 @@ def partial_answer(deltas: list[str], stopped: bool) -> Message | None:
     return Message("assistant", text + marker, time=time.time()) if text.strip() else None
 
 
+def user_message(text: str, images: Sequence[str] = (), file: str | None = None) -> Message:
+    """Build the message of a user.
+
+    Parameters
+    ----------
+    text : str
+        Text of the message.
+    images : sequence of str, optional
+        URLs of images that the message contains.
+    file : str, optional
+        Path of the file that the user has open.
+
+    Returns
+    -------
+    Message
+        Message to store and to send to the model.
+    """
+    content = _content_with_images(text, images) if images else text
+    return Message("user", content, time=time.time(), file=file)
+
+
 def result_message(call: ToolCall, result: ToolResult) -> Message:
     """Build the tool message for the result of a tool call.
 
@@ -126,10 +147,13 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
     text = result.to_llm_content()
     content: str | tuple[ContentPart, ...] = text
     if result.images:
-        said = ({"type": "text", "text": text},) if text else ()
-        images = ({"type": "image_url", "image_url": {"url": url}} for url in result.images)
-        content = (*said, *images)
+        content = _content_with_images(text, result.images)
     return Message("tool", content, tool_call_id=call.id, time=time.time(), extra=extra)
+
+
+def _content_with_images(text: str, urls: Sequence[str]) -> tuple[ContentPart, ...]:
+    said: tuple[ContentPart, ...] = ({"type": "text", "text": text},) if text else ()
+    return (*said, *({"type": "image_url", "image_url": {"url": url}} for url in urls))
 
 
 def _ensure_json_object(call: ToolCall) -> str:

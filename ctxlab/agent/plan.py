@@ -15,6 +15,9 @@ from pydantic import Field
 from ctxlab.agent.tools.tool import Tool, tool_from_function
 from ctxlab.sessions.base import AgentPlan
 
+PLAN_TOOL_NAME = "update_plan"
+"""Name of the tool."""
+
 MAX_STEPS = 50
 """Maximum number of steps in a plan."""
 

@@ -209,7 +209,9 @@ class AgentSession:
     def plan(self, plan: AgentPlan | None) -> None:
         self.agent.set_plan(plan)
 
-    def stream(self, text: str, *, file: str | None = None) -> Generator[AgentEvent, None, None]:
+    def stream(
+        self, text: str, *, file: str | None = None, images: Sequence[str] = ()
+    ) -> Generator[AgentEvent, None, None]:
         """Run a turn, store its messages and yield its events; see ``Agent.stream``.
 
         The session is saved before ``TurnFinished`` is yielded. If the session was closed or
@@ -221,6 +223,8 @@ class AgentSession:
             Text of the user's message.
         file : str, optional
             Path of the file that the user has open; None uses the session's file.
+        images : sequence of str, optional
+            URLs of images that the message contains; see ``ctxlab.agent.images``.
 
         Returns
         -------
@@ -233,12 +237,12 @@ class AgentSession:
             If this ``AgentSession`` was closed.
         """
         self._raise_if_closed()
-        turn = self.agent.stream(text, file=self.file if file is None else file)
+        turn = self.agent.stream(text, file=self.file if file is None else file, images=images)
         if self.session.status != "active":
             self.store.open(self.id)
         return self._stream_and_save(turn)
 
-    def run(self, text: str, *, file: str | None = None) -> TurnResult:
+    def run(self, text: str, *, file: str | None = None, images: Sequence[str] = ()) -> TurnResult:
         """Run a turn, store its messages and return its result; see ``Agent.run``.
 
         Parameters
@@ -247,13 +251,15 @@ class AgentSession:
             Text of the user's message.
         file : str, optional
             Path of the file that the user has open; None uses the session's file.
+        images : sequence of str, optional
+            URLs of images that the message contains; see ``ctxlab.agent.images``.
 
         Returns
         -------
         TurnResult
             Result of the turn.
         """
-        return collect_result(self.stream(text, file=file))
+        return collect_result(self.stream(text, file=file, images=images))
 
     def close(self) -> None:
         """Cancel an unfinished turn and close the session, which can be resumed later."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ctxlab.sessions.base import Session, SessionLibrary, SessionStore
 
 _MIN_ID_CHARACTERS = 8
+_MAX_TITLE_CHARS = 60  # in a list of completions
 _UUID_PATTERN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -191,3 +192,30 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
         lengths[one] = max(lengths[one], same + 1)
         lengths[other] = max(lengths[other], same + 1)
     return {id: id[: lengths[id]] if _UUID_PATTERN.fullmatch(id) else id for id in listed}
+
+
+def session_titles(workspace: Path) -> dict[str, str]:
+    """Return the titles of the sessions of a workspace that can be resumed.
+
+    Parameters
+    ----------
+    workspace : Path
+        Folder of the sessions. Nothing is created if it has none.
+
+    Returns
+    -------
+    dict of str to str
+        Title of each session by its short id, newest first.
+    """
+    from ctxlab._utils.text import one_line
+    from ctxlab.sessions.sqlite.store import DATABASE_FILE, SqliteStore
+
+    if not (workspace / DATABASE_FILE).is_file():
+        return {}
+    with closing(SqliteStore(workspace)) as store:
+        known = [session for session in store.sessions() if not session.system]
+    ids = short_ids(session.id for session in known)
+    return {
+        one_line(ids[each.id]): one_line(each.title)[:_MAX_TITLE_CHARS] or "(untitled)"
+        for each in known
+    }

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.numbers import describe_limit, format_dollars
@@ -31,6 +30,9 @@ from ctxlab.evaluation.bootstrap import POWER, RatioDifference, ratio_difference
 from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS, HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.strategies.registry import is_control
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ConfigurationKey: TypeAlias = tuple[float, str]
 """Key of a configuration: the limit, and the strategy as a string."""
@@ -131,6 +133,8 @@ def usable_rows(leaderboard: pd.DataFrame) -> pd.Series[bool]:
     pandas.Series of bool
         True for each usable row.
     """
+    import pandas as pd
+
     fit = pd.Series(True, index=leaderboard.index)
     for flaw in ("overflow_rate", "newly_invalid_rate"):
         if flaw in leaderboard:
@@ -439,13 +443,13 @@ def format_with_interval(row: Any, score: str, digits: int = 2) -> str:
     """
     low, high = row[f"{score}_low"], row[f"{score}_high"]
     bounds = f"{low:.{digits}f}–{high:.{digits}f}"
-    bounds = "too few clusters for an interval" if pd.isna(low) else bounds
+    bounds = "too few clusters for an interval" if np.isnan(low) else bounds
     return f"{row[score]:.{digits}f} ({bounds})"
 
 
 def _format_saving(row: Any, full: pd.DataFrame) -> str:
     """Format how much less or more a strategy costs than sending the full history."""
-    if full.empty or not full["cost_usd"].max() > 0 or pd.isna(row["cost_usd"]):
+    if full.empty or not full["cost_usd"].max() > 0 or np.isnan(row["cost_usd"]):
         return ""
     share = 1 - row["cost_usd"] / full["cost_usd"].max()
     more = "less" if share >= 0 else "more"

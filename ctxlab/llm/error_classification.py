@@ -28,6 +28,7 @@ _DECLINED_ERRORS = {
 # OpenAI uses the status of a rate limit for an account without credit, too.
 _QUOTA_EXCEEDED = "insufficient_quota"
 _CONNECTION_ERRORS = {"TransportError", "APIConnectionError", "ConnectionError"}
+_MISSING_KEY = re.compile(r"missing .{0,20}(api key|credentials)", re.IGNORECASE)
 
 
 class CallFailure(NamedTuple):
@@ -84,6 +85,8 @@ def _classify(error: Exception) -> CallFailure:
         if _is_retryable_status(status) and _QUOTA_EXCEEDED not in names:
             return CallFailure(reason, "transient", "failed", _parse_retry_after(headers))
         return CallFailure(reason, "refused", "failed")
+    if _MISSING_KEY.search(reason):  # litellm has a different class for each provider
+        return CallFailure(reason, "refused", "unsent")
     if names & _CONNECTION_ERRORS:
         # litellm reports connection errors as server errors, so show the innermost error's text.
         root = next((each for each in reversed(chain) if str(each).strip()), error)

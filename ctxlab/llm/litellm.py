@@ -35,7 +35,7 @@ from ctxlab.llm.response_parsing import parse_embedding, parse_reply
 from ctxlab.llm.streaming import STREAM_OPTIONS, StreamChannel, parse_stream, stream_in_thread
 from ctxlab.llm.tool_images import move_tool_images
 from ctxlab.messages.types import Usage
-from ctxlab.tokens.models import find_model
+from ctxlab.tokens.models import find_model_without_warning
 
 _log = logging.getLogger("ctxlab.llm")
 _MAX_WAIT_SECONDS = 60.0
@@ -187,7 +187,7 @@ class LiteLLMClient(CostAwareClient):
     def _complete(
         self, request: Request, cancelled: threading.Event, channel: StreamChannel | None = None
     ) -> ReplyOrError:
-        model, prices = request.model, find_model(request.model).prices
+        model, prices = request.model, find_model_without_warning(request.model).prices
         provider = find_provider(model, self.options.get("custom_llm_provider"))
         # A reply's reasoning is stored only if it can be sent back.
         stored = provider if find_reasoning_return(model, provider) else ""
@@ -274,6 +274,13 @@ class LiteLLMClient(CostAwareClient):
             return reply, retrying.statistics["attempt_number"]
         attempts = retrying.statistics["attempt_number"] - (failure.outcome == "unsent")
         if failure.retry_class == "refused":
+            if (
+                failure.outcome == "unsent"
+                and self.api_key is None
+                and (keys := _unset_keys(model))
+            ):
+                hint = f"set the environment variable {' or '.join(keys)}"
+                raise ModelRequestRejected(f"{model}: no API key is set; {hint}") from cause
             said = f"{model} rejected the request: {failure.reason}"
             advice = "check the model's name, the API key and the client's settings"
             raise ModelRequestRejected(f"{said}; {advice}") from cause
@@ -316,6 +323,12 @@ class LiteLLMClient(CostAwareClient):
     def _settings(self) -> dict[str, Any]:
         names = "api_base api_key timeout retries delay backoff concurrency patience"
         return {**{name: getattr(self, name) for name in names.split()}, **self.options}
+
+
+def _unset_keys(model: str) -> list[str]:
+    """Return the environment variables of which one must contain the key of a model, if none does."""
+    missing = load_litellm().validate_environment(model)["missing_keys"]
+    return [name for name in missing if name.endswith("_KEY")]
 
 
 def _find_embedding_price(model: str) -> float:

@@ -19,7 +19,8 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import ReadError, SessionError, UnknownName, UnknownSession
-from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
+from ctxlab.formats.ctxlab_sessions.chunks import COPIED_FROM_KEY, SESSION_META_KEYS
+from ctxlab.formats.fields import get_text
 from ctxlab.messages.types import Message, Recording
 from ctxlab.sessions.common import check_not_negative, check_session_id, encode_json
 from ctxlab.sessions.text_search import SearchHit, search_messages
@@ -387,7 +388,8 @@ class SessionLibrary(ABC):
         if lines:
             meta["lines"] = {str(turn): line for turn, line in lines.items()}
         messages = tuple(self.read_messages(id))
-        return Recording(id, messages, session.tools, session.model, meta=session.meta | meta)
+        cluster, meta = get_text(session.meta, COPIED_FROM_KEY), session.meta | meta
+        return Recording(id, messages, session.tools, session.model, cluster=cluster, meta=meta)
 
 
 class SessionStore(SessionLibrary):
@@ -540,6 +542,62 @@ class SessionStore(SessionLibrary):
     @abstractmethod
     def _save(self, id: str, plan: AgentPlan | None) -> None:
         """Store the resume state and the plan. The caller has removed lone surrogates from the plan."""
+
+    def copy(self, id: str, *, turns: int | None = None, plan: AgentPlan | None = None) -> Session:
+        """Copy a session, or its first turns, to a new session, which becomes active.
+
+        Messages, turn summaries, model, strategy and tools are copied, and the title that the session
+        had then. Turns and steps keep their numbers. The ``meta`` of the copy has the id of the session
+        with the key ``copied_from``; in a copy of a copy, it is the id of the first session. Recordings
+        with the same ``copied_from`` are one cluster.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        turns : int, optional
+            Number of turns to copy. By default, copy all of them.
+        plan : AgentPlan, optional
+            Plan of the new session. By default, it has none.
+
+        Returns
+        -------
+        Session
+            The new session.
+
+        Raises
+        ------
+        SessionError
+            If the session does not have so many turns.
+        UnknownSession
+            If no session has this id.
+        """
+        session, known = self.get(id), self.count_turns(id)
+        turns = known if turns is None else turns
+        if not 0 <= turns <= known:
+            raise SessionError(f"session {id!r}: expected 0 to {known} turns to copy, got {turns}")
+        stop = self.read_turn(id, turns + 1)[0] if turns < known else session.messages
+        title = next((each.title for each in session.titles if each.turn <= turns), "")
+        made = self.create(
+            title=title,
+            model=session.model,
+            agent=session.agent,
+            file=session.file,
+            strategy=session.strategy,
+            system=session.system,
+            tools=session.tools,
+            meta={COPIED_FROM_KEY: id} | session.meta,
+        )
+        try:
+            self.append(made.id, *self.read_messages(id, 0, stop))
+            for turn, summary in self.turn_summaries(id).items():
+                if turn <= turns:
+                    self.save_turn_summary(made.id, turn, summary)
+            self.save(made.id, plan=plan)
+        except BaseException:
+            self.delete(made.id)
+            raise
+        return self.get(made.id)
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
         """Set the title of a session and add it to the title history.

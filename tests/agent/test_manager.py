@@ -30,6 +30,7 @@ from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.base import walk_strategies
 from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.models import ModelWarning
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
 ASKING = "rolling_summary(model='gpt-4o') | panic()"
@@ -467,6 +468,14 @@ def test_what_a_provider_would_refuse_is_said_once_a_rule(caplog: pytest.LogCapt
         manager.request()
     (said,) = caplog.messages
     assert said.startswith("request 0: anthropic and openai would reject it (orphaned_result: ")
+
+
+def test_an_unknown_window_is_told_unless_a_limit_is_given() -> None:
+    with pytest.warns(ModelWarning, match="assuming a limit of 128,000 tokens"):
+        ContextManager(model="nobody/knows")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ContextManager(model="nobody/knows", limit="16k").budget.limit == 16_000
 
 
 @pytest.mark.parametrize(("model", "warned"), [("claude-opus-4-5", True), ("gpt-4o", False)])

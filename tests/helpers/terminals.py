@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -54,9 +54,11 @@ class Terminal:
         self.type(shlex.join(command))
 
     def clear(self) -> None:
-        """Clear the screen and the scroll-back history."""
+        """Clear the screen, of which only the line of the prompt stays, and the scroll-back history."""
         self.press("C-l")
-        time.sleep(0.1)
+        end = time.monotonic() + 20
+        while "\n" in self.tmux("capture-pane", "-p").strip() and time.monotonic() < end:
+            time.sleep(0.05)
         self.tmux("clear-history")
 
     def resize(self, columns: int, lines: int) -> None:
@@ -69,23 +71,24 @@ class Terminal:
 
     def wait(self, text: str, seconds: float = 60.0) -> str:
         """Wait until the screen contains a text, and return the screen."""
-        return self._until(lambda shown: text in shown, text, seconds)
+        return self.wait_for(lambda shown: text in shown, text, seconds)
 
     def wait_end(self, text: str, seconds: float = 60.0) -> str:
         """Wait until the last line of the screen is a text, such as a prompt, and return the screen."""
         wanted = text.rstrip()
-        return self._until(
+        return self.wait_for(
             lambda shown: shown.rpartition("\n")[2].rstrip() == wanted,
             f"{text} at the end",
             seconds,
         )
 
-    def _until(self, holds: object, what: str, seconds: float) -> str:
+    def wait_for(self, holds: Callable[[str], bool], what: str, seconds: float = 60.0) -> str:
+        """Wait until a condition holds for the screen, and return the screen."""
         end = time.monotonic() + seconds
         shown = ""
         while time.monotonic() < end:
             shown = self.screen
-            if holds(shown):  # type: ignore[operator]
+            if holds(shown):
                 return shown
             time.sleep(0.05)
         raise AssertionError(f"Expected {what!r} on the screen within {seconds:g} s, got:\n{shown}")

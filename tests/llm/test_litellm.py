@@ -309,8 +309,10 @@ def test_no_key_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name, raising=False)
     with talking() as server:
         client = LiteLLMClient(server.address)
-        with pytest.raises(ModelRequestRejected, match="OPENAI_API_KEY"):
+        with pytest.raises(ModelRequestRejected) as refusal:
             client.complete(question())
+        hint = "no API key is set; set the environment variable OPENAI_API_KEY"
+        assert str(refusal.value) == f"{question().model}: {hint}"
         assert (client.totals.attempts, server.attempts) == (0, 0)
 
 

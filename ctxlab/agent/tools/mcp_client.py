@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import logging
 import math
 import os
 import re
 import sys
 import threading
-import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
@@ -27,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import urlsplit
 
 from ctxlab._utils.jsonio import dump_json
+from ctxlab.agent.images import encode_image
 from ctxlab.agent.tools.environment import names_to_keep, without_secrets
 from ctxlab.agent.tools.processes import SUPERVISOR_SCRIPT
 from ctxlab.agent.tools.result import ToolResult, cancelled_result, failed_result
@@ -45,13 +44,9 @@ START_TIMEOUT = 30.0
 CALL_TIMEOUT = 60.0
 """Default maximum seconds of a tool call."""
 
-MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS = 3_750_000, 8_000
-"""Maximum size of an image and maximum length of its sides, which all providers accept."""
-
 _MAX_NAME, _MAX_SERVER_NAME, _MAX_TOOLS = 64, 24, 1_000
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]+")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _MAX_LOG_LINE, _LOG_TIMEOUT = 1_000, 1.0
 "maximum characters of a line of standard error; seconds to read the rest after the server has ended"
 
@@ -526,21 +521,10 @@ def _convert_result(answer: CallToolResult) -> ToolResult:
 
 def _image_url(data: Any) -> str | None:
     """Return an image as a data URL; None if a provider would reject it, and with it each request."""
-    from PIL import Image
-
-    if not isinstance(data, str):
-        return None
     try:
-        blob = base64.b64decode(data, validate=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about very large images, which are not decoded
-            with Image.open(io.BytesIO(blob), formats=_IMAGE_FORMATS) as image:
-                kind, sides = Image.MIME[str(image.format)], image.size
-    except Exception:  # Pillow's parsers raise many types for invalid images
+        return encode_image(base64.b64decode(data, validate=True)).url
+    except (TypeError, ValueError, SpecError):
         return None
-    if len(blob) > MAX_IMAGE_BYTES or max(sides) > MAX_IMAGE_PIXELS:
-        return None
-    return f"data:{kind};base64,{base64.b64encode(blob).decode()}"
 
 
 def _is_answer(error: Exception) -> bool:

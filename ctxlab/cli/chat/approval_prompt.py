@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import dump_json
 from ctxlab._utils.text import show_hidden
+from ctxlab.cli.chat.terminal import has_colors
 
 if TYPE_CHECKING:
     from ctxlab.agent.approval import ApprovalRequest, Decision
@@ -27,11 +26,15 @@ class ApprovalPrompt:
     ----------
     ask : callable
         Function that shows a question and returns the line that the user enters.
+    discard_typed : callable, optional
+        Function that discards what the user has typed so far.
     """
 
-    def __init__(self, ask: Callable[[str], str]) -> None:
-        self._ask = ask
-        self._color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    def __init__(
+        self, ask: Callable[[str], str], discard_typed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._ask, self._discard_typed = ask, discard_typed
+        self._color = has_colors(sys.stderr)
 
     def decide(self, request: ApprovalRequest) -> Decision:
         """Show a tool call and return the user's decision.
@@ -57,7 +60,7 @@ class ApprovalPrompt:
 
         print("\n".join(self._describe(request)), file=sys.stderr, flush=True)
         question = _question(request)
-        _discard_typed_input()
+        self._discard_typed()
         while True:
             try:
                 answer = self._ask(question).strip()
@@ -133,10 +136,3 @@ def _without_common_returns(lines: list[str]) -> list[str]:
 
 def _on_one_line(text: str) -> str:
     return show_hidden(text, keep="")
-
-
-def _discard_typed_input() -> None:
-    with suppress(ImportError, OSError, ValueError):
-        import termios
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.agent.session import AgentSession, TurnObserver
     from ctxlab.cli.agent_options import AgentSettings
+    from ctxlab.messages.types import Message
     from ctxlab.sessions.base import Session, SessionStore
 
 
@@ -46,6 +47,8 @@ class ChatConnection:
         self._settings_for, self._make_agent = settings_for, make_agent
         self._summarizer = summarizer
         self._started: list[str] = []
+        self._copies: dict[str, tuple[int, str]] = {}
+        "number of messages of each copy when it was made, and the session that keeps the dropped turn"
         self.agent: Agent
         "agent that answers"
 
@@ -140,6 +143,49 @@ class ChatConnection:
         if not model.strip():
             raise SpecError("expected the name of a model, such as /model gpt-5-mini, got none")
         self.open(self.session, model.strip())
+
+    def undo(self) -> tuple[tuple[Message, ...], str]:
+        """Drop the last turn from the conversation.
+
+        Stores only append, so the conversation continues in a copy of the session without this turn. The
+        session itself keeps all its messages and is archived.
+
+        Returns
+        -------
+        dropped : tuple of Message
+            Messages of the dropped turn.
+        id : str
+            Id of the archived session that contains them.
+
+        Raises
+        ------
+        SpecError
+            If there is no turn.
+        """
+        from ctxlab.agent.plan import PLAN_TOOL_NAME
+
+        session = self.session
+        turns = 0 if session is None else self.store.count_turns(session.id)
+        if session is None or not turns:
+            raise SpecError("the conversation has no turn yet; send a message first")
+        _, dropped = self.store.read_turn(session.id, turns)
+        calls = (call.name for message in dropped for call in message.tool_calls)
+        plan = None if PLAN_TOOL_NAME in calls else self.agent.plan
+        # A session without turns is not stored, so before the first turn a new one begins.
+        copied = self.store.copy(session.id, turns=turns - 1, plan=plan) if turns > 1 else None
+        title = next((each.title for each in session.titles if not each.turn), "")
+        messages, source = self._copies.get(session.id, (-1, ""))
+        unused = session.messages == messages  # the session that it was copied from contains them
+        kept = source if unused else session.id
+        self.open(copied, self.agent.model)
+        self.title = "" if copied else title
+        if copied is not None:
+            self._copies[copied.id] = (copied.messages, kept)
+        if unused:
+            self.store.delete(session.id)
+        else:
+            self.store.set_status(session.id, "archived")
+        return dropped, kept
 
     def close(self) -> str | None:
         """Close the session of the chat. A session that was started but has no message is deleted.

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import logging
-import os
 import re
 import sys
 import threading
 from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab.cli.chat.status_line import ChatStatus, format_status
+from ctxlab.cli.chat.terminal import has_colors
 from ctxlab.cli.output import one_line
-from ctxlab.cli.render.transcript import main_argument_text, strip_control_characters
+from ctxlab.cli.render.control_characters import strip_control_characters
+from ctxlab.cli.render.transcript import main_argument_text
 
 if TYPE_CHECKING:
     from ctxlab.agent.events import AgentEvent, TurnResult
     from ctxlab.agent.tools.result import ToolResult
+    from ctxlab.cli.chat.markdown_stream import MarkdownStream
     from ctxlab.messages.types import ToolCall
 
 _WAITING_SIGN = "…"
 _MIN_SHOWN_SECONDS = 0.1  # shorter durations are not printed
+_MAX_DIFF_LINES = 12  # of an edit that the user was not asked about
+_MAX_DIFF_COLUMNS = 200
+_DIM, _RED, _GREEN = "2", "31", "32"
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 _SECONDS_PATTERN = re.compile(r"\d s\b")
 
 
@@ -27,16 +36,19 @@ class EventPrinter(logging.Handler):
     """Print the events of turns, and the warnings that ``ctxlab`` logs.
 
     On a terminal, the answer is printed while it is streamed, and a tool call is printed when it
-    starts. If standard output is a pipe, only the complete answer is printed to it. Warnings that are
-    logged between turns are kept until ``flush_log_lines`` is called, so that they do not interrupt
-    the line that the user types.
+    starts. Markdown is rendered if the terminal has colours. If standard output is a pipe, only the
+    complete answer is printed to it. Warnings that are logged between turns are kept until
+    ``flush_log_lines`` is called, so that they do not interrupt the line that the user types.
     """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._stdout_is_tty = sys.stdout.isatty()
         self._stderr_is_tty = sys.stderr.isatty()
-        self._dim = self._stderr_is_tty and not os.environ.get("NO_COLOR")
+        self._color = has_colors(sys.stderr)
+        self._renders_markdown = has_colors(sys.stdout)
+        self._markdown: MarkdownStream | None = None
+        self._asked_calls: set[str] = set()  # ids of calls whose change the user has seen
         self._text_since_call = ""  # text of the answer since the last tool call
         self._open_line = ""  # kind of the line that has no line end yet: text, call or waiting
         self._open_call_id = ""
@@ -47,6 +59,8 @@ class EventPrinter(logging.Handler):
     def start_turn(self) -> None:
         """Start a turn. On a terminal, show ``…`` until the first event is printed."""
         self._text_since_call, self._in_turn = "", True
+        self._asked_calls.clear()
+        self._show_cursor(False)
         if self._stdout_is_tty and self._stderr_is_tty:
             self._print_status(_WAITING_SIGN, end="")
             self._open_line = "waiting"
@@ -74,7 +88,10 @@ class EventPrinter(logging.Handler):
                 self._print_call(event.call)
             elif isinstance(event, ApprovalRequired):
                 self._end_line()  # the question is printed next
+                self._show_cursor(True)
+                self._asked_calls.add(event.request.call.id)
             elif isinstance(event, ToolCallFinished):
+                self._show_cursor(False)
                 self._print_call_result(event.call, event.result)
             elif isinstance(event, TurnFinished):
                 self._print_done(event.result)
@@ -86,11 +103,14 @@ class EventPrinter(logging.Handler):
         """
         with self._write_lock:
             self._end_line()
+            self._show_cursor(True)
             self._in_turn = False
         self.flush_log_lines()
 
     def print_status_line(self, text: str) -> None:
         """Print a line to standard error. If the line on the screen is unfinished, end it first.
+
+        An unfinished block of Markdown continues below the line.
 
         Parameters
         ----------
@@ -98,8 +118,24 @@ class EventPrinter(logging.Handler):
             Line to print.
         """
         with self._write_lock:
-            self._end_line()
-            self._print_status(text)
+            if self._open_line == "text" and self._markdown is not None:
+                self._markdown.hide()
+                self._print_status(text)
+                self._markdown.show()
+            else:
+                self._end_line()
+                self._print_status(text)
+
+    def print_chat_status(self, status: ChatStatus) -> None:
+        """Print a line about the state of the chat, if standard error is a terminal with colours.
+
+        Parameters
+        ----------
+        status : ChatStatus
+            State after a turn.
+        """
+        if self._color:
+            self.print_status_line(format_status(status))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a log record during a turn. Between turns, keep it until ``flush_log_lines`` is called.
@@ -125,6 +161,9 @@ class EventPrinter(logging.Handler):
         self._text_since_call += text
         if not self._stdout_is_tty:
             return
+        if self._renders_markdown:
+            self._print_markdown(text)
+            return
         if self._open_line != "text":
             self._end_line()
             text = text.lstrip("\n") if self._text_since_call == text else text
@@ -132,6 +171,18 @@ class EventPrinter(logging.Handler):
             sys.stdout.write(strip_control_characters(text))
             sys.stdout.flush()
             self._open_line = "" if text.endswith("\n") else "text"
+
+    def _print_markdown(self, text: str) -> None:
+        if self._markdown is None:
+            from ctxlab.cli.chat.markdown_stream import MarkdownStream
+
+            self._markdown = MarkdownStream(sys.stdout)
+        if self._open_line != "text":
+            if not text.strip():
+                return
+            self._end_line()
+            self._open_line = "text"
+        self._markdown.write(text)
 
     def _print_call(self, call: ToolCall) -> None:
         self._end_line()
@@ -144,10 +195,19 @@ class EventPrinter(logging.Handler):
         said = describe_tool_result(result)
         if self._open_line == "call" and self._open_call_id == call.id:
             self._open_line = ""
-            self._print_status(f" · {said}")
+            start = " · "
         else:
             self._end_line()
-            self._print_status(f"  {_call_label(call)} · {said}")
+            start = f"  {_call_label(call)} · "
+        if self._color and not result.ok:
+            self._print_status(start, end="")
+            self._print_status(f"✗ {said}", style=_RED)
+        else:
+            self._print_status(f"{start}{said}")
+        if self._color and result.ok and call.id not in self._asked_calls:
+            for line in edit_diff(call):
+                style = {"-": _RED, "+": _GREEN}.get(line[:1], _DIM)
+                self._print_status(f"    {line}", style=style)
 
     def _print_done(self, outcome: TurnResult) -> None:
         if not self._stdout_is_tty:
@@ -162,6 +222,8 @@ class EventPrinter(logging.Handler):
         if self._open_line == "waiting":
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+        elif self._open_line == "text" and self._markdown is not None:
+            self._markdown.finish()
         elif self._open_line == "text":
             sys.stdout.write("\n")
             sys.stdout.flush()
@@ -169,10 +231,17 @@ class EventPrinter(logging.Handler):
             self._print_status("")
         self._open_line = ""
 
-    def _print_status(self, text: str, end: str = "\n") -> None:
+    def _print_status(self, text: str, end: str = "\n", style: str = _DIM) -> None:
         text = strip_control_characters(text)
-        sys.stderr.write(f"\x1b[2m{text}\x1b[0m{end}" if self._dim and text else f"{text}{end}")
+        painted = f"\x1b[{style}m{text}\x1b[0m" if self._color and text else text
+        sys.stderr.write(painted + end)
         sys.stderr.flush()
+
+    def _show_cursor(self, shown: bool) -> None:
+        """Hide the cursor during an answer: it is at the start of the unfinished block of Markdown."""
+        if self._renders_markdown:
+            sys.stdout.write(_SHOW_CURSOR if shown else _HIDE_CURSOR)
+            sys.stdout.flush()
 
 
 def describe_tool_result(result: ToolResult) -> str:
@@ -217,3 +286,39 @@ def describe_tool_result(result: ToolResult) -> str:
 
 def _call_label(call: ToolCall) -> str:
     return f"{one_line(call.name)} {main_argument_text(call)}".rstrip()
+
+
+def edit_diff(call: ToolCall) -> list[str]:
+    r"""Return the lines that a call of ``edit_file`` removes and adds.
+
+    Parameters
+    ----------
+    call : ToolCall
+        Tool call of any tool.
+
+    Returns
+    -------
+    list of str
+        Lines that start with ``-`` or ``+``, and a line that counts the rest of a longer change. Empty
+        if the call is not an edit.
+
+    Examples
+    --------
+    >>> from ctxlab.messages.types import ToolCall
+    >>> edit_diff(ToolCall("c1", "edit_file", '{"path": "a", "old": "x\\ny", "new": "x\\nz"}'))
+    ['-y', '+z']
+    """
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return []
+    if call.name != "edit_file" or not isinstance(arguments, dict):
+        return []
+    old, new = arguments.get("old"), arguments.get("new")
+    if not (isinstance(old, str) and isinstance(new, str)):
+        return []
+    diff = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0)
+    lines = [line for line in list(diff)[2:] if line[:1] in "+-"]
+    more = len(lines) - _MAX_DIFF_LINES
+    left_out = [f"… ({pluralize(more, 'more line')})"] if more > 0 else []
+    return [line[:_MAX_DIFF_COLUMNS] for line in lines[:_MAX_DIFF_LINES]] + left_out

@@ -1,15 +1,29 @@
-"""Read the user's lines in a chat from a terminal, with editing and a history."""
+"""Read the user's messages in a chat from a terminal, with editing, completion and a history.
+
+While an answer is printed, ``LineReader.hold_input`` keeps what the user types: it is not shown in the
+answer, and appears at the next prompt. Ctrl+D is dropped meanwhile, so that it does not end the chat
+when the answer ends. A question about a tool call discards what was typed before it.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from ctxlab._utils.private_files import create_file
+from ctxlab.cli.chat.terminal import moves_cursor
 
-_MAX_HISTORY_LINES = 1_000
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.key_binding import KeyBindings
+
+_CTRL_D = "\x04"
+_CONTINUED = "… "
+_PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 
 class LineCleared(Exception):
@@ -17,29 +31,33 @@ class LineCleared(Exception):
 
 
 class LineReader:
-    """Read the lines that the user enters in a chat.
+    """Read the messages that the user enters in a chat.
 
-    Lines can be edited, and the arrow keys recall earlier lines. A line that ends with a backslash
-    continues on the next line.
+    Enter sends a message. Alt+Enter, or a backslash at the end, starts a new line; pasted text keeps its
+    lines. The arrow keys recall earlier messages, and Ctrl+R searches them. If the terminal cannot move
+    the cursor, lines are read without editing.
 
     Parameters
     ----------
     history_path : Path, optional
-        File that stores earlier lines. It is created if its folder exists, and only its owner can
-        read it. None stores no lines.
+        File that stores earlier messages. It is created if its folder exists, and only its owner can
+        read it. None stores no messages.
     """
 
     def __init__(self, history_path: Path | None = None) -> None:
         self.interactive = sys.stdin.isatty()
+        self.make_completer: Callable[[], Completer] | None = None
+        "function that creates the completer of messages; None completes nothing"
+        self.on_first_prompt: Callable[[], None] | None = None
+        "function that is called once, when the first prompt is on the screen"
         self._history_path = history_path
-        self._readline = _load_readline() if self.interactive else None
-        if self._readline is not None and history_path is not None:
-            with suppress(OSError, ValueError):
-                self._readline.read_history_file(str(history_path))
-        self._saved_length = self._history_length()
+        self._output = next(filter(moves_cursor, (sys.stdout, sys.stderr)), None)
+        self._editing = self._output is not None and moves_cursor(sys.stdin)
+        self._session: PromptSession[str] | None = None
+        self._devices: dict[str, Any] = {}
 
     def read_line(self, prompt: str = "> ") -> str:
-        """Read the next line.
+        """Read the next message.
 
         Parameters
         ----------
@@ -49,43 +67,28 @@ class LineReader:
         Returns
         -------
         str
-            The line without its line end. Lines that were continued with a backslash are joined by
-            line ends.
+            The message, which may have several lines.
 
         Raises
         ------
         EOFError
-            If there are no more lines, or if the user pressed Ctrl+D.
+            If there are no more lines, or if the user pressed Ctrl+D and the message was empty.
         LineCleared
-            If the user pressed Ctrl+C and the line was not empty.
+            If the user pressed Ctrl+C and the message was not empty.
         KeyboardInterrupt
-            If the user pressed Ctrl+C and the line was empty.
+            If the user pressed Ctrl+C and the message was empty.
         """
-        lines: list[str] = []
-        try:
-            while True:
-                line = self._read_raw_line("… " if lines else prompt)
-                lines.append(line.removesuffix("\\"))
-                if not line.endswith("\\"):
-                    break
-        except KeyboardInterrupt:
-            print(file=sys.stderr)  # end the line on which the terminal printed ^C
-            if lines or (self._readline and self._readline.get_line_buffer()):
-                raise LineCleared from None
-            raise
-        self.save_history()
-        return "\n".join(lines)
+        if not self._editing:
+            return self._read_plain_lines(prompt)
+        if self._session is None:
+            self._session = self._make_session()
+        return self._session.prompt(prompt, pre_run=self._call_when_drawn)
 
     def save_history(self) -> None:
-        """Append new lines to the history file if its folder exists. Errors are ignored."""
-        new = self._history_length() - self._saved_length
-        if self._readline is None or self._history_path is None or new <= 0:
-            return
-        with suppress(OSError, AttributeError):  # some editing libraries cannot append to a file
-            if self._history_path.parent.is_dir():
-                create_file(self._history_path)
-                self._readline.append_history_file(new, str(self._history_path))
-                self._saved_length += new
+        """Append messages to the history file that were sent before its folder existed."""
+        if self._session is not None:
+            history: Any = self._session.history
+            history.save()
 
     def ask(self, question: str) -> str:
         """Ask the user a question without adding the answer to the history.
@@ -107,38 +110,201 @@ class LineReader:
         KeyboardInterrupt
             If the user pressed Ctrl+C.
         """
-        before = self._history_length()
+        if not self._editing:
+            try:
+                return self._input(question)
+            except KeyboardInterrupt:
+                print(file=sys.stderr)
+                raise
+        from prompt_toolkit import PromptSession
+
+        session: PromptSession[str] = PromptSession(**self._open_devices())
+        bindings = _make_bindings(cleared=KeyboardInterrupt)
+        return session.prompt(question, key_bindings=bindings, pre_run=self._call_when_drawn)
+
+    def discard_typed(self) -> None:
+        """Discard what the user has typed, so that it does not answer a question that comes now."""
+        if self._editing:
+            from prompt_toolkit.input.typeahead import clear_typeahead
+
+            clear_typeahead(self._open_devices()["input"])
+        with suppress(ImportError, OSError, ValueError):
+            import termios
+
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+    @contextmanager
+    def hold_input(self) -> Iterator[None]:
+        """Keep what the user types during an answer for the next prompt, and ignore Ctrl+D.
+
+        Ctrl+C still interrupts the answer, and discards what was typed.
+        """
+        if os.name == "nt":
+            yield
+            return
+        import termios
+
         try:
-            return self._read_raw_line(question)
-        except (EOFError, KeyboardInterrupt):
+            file = sys.stdin.fileno()
+            before = termios.tcgetattr(file)
+        except (OSError, ValueError, termios.error):  # no terminal
+            yield
+            return
+        during = termios.tcgetattr(file)
+        if self._editing:
+            # Keys are read at the next prompt. Echoed, they would be printed into the answer.
+            during[3] &= ~(termios.ICANON | termios.ECHO)
+            during[0] &= ~termios.ICRNL
+        else:
+            during[6][termios.VEOF] = os.fpathconf(file, "PC_VDISABLE").to_bytes(1)
+        termios.tcsetattr(file, termios.TCSADRAIN, during)
+        self._put(_PASTE_ON)
+        try:
+            yield
+        finally:
+            self._put(_PASTE_OFF)
+            if self._editing:
+                self._take_typed_ahead(file)
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+    def _take_typed_ahead(self, file: int) -> None:
+        """Move the keys that were typed during an answer to the input of the next prompt."""
+        import select
+
+        from prompt_toolkit.input.typeahead import store_typeahead
+        from prompt_toolkit.input.vt100_parser import Vt100Parser
+        from prompt_toolkit.key_binding.key_processor import KeyPress
+
+        blob = b""
+        while select.select([file], [], [], 0)[0] and (part := os.read(file, 65_536)):
+            blob += part
+        if not blob:
+            return
+        keys: list[KeyPress] = []
+        parser = Vt100Parser(keys.append)
+        parser.feed(blob.decode(errors="replace").replace(_CTRL_D, ""))
+        parser.flush()
+        store_typeahead(self._open_devices()["input"], keys)
+
+    def _make_session(self) -> PromptSession[str]:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.filters import Condition
+
+        from ctxlab.cli.chat.completion import completes_while_typing
+        from ctxlab.cli.chat.input_history import InputHistory
+
+        session: PromptSession[str]
+        session = PromptSession(
+            completer=None if self.make_completer is None else self.make_completer(),
+            history=InputHistory(self._history_path),
+            multiline=True,
+            prompt_continuation=_CONTINUED,
+            key_bindings=_make_bindings(cleared=LineCleared),
+            complete_while_typing=Condition(
+                lambda: completes_while_typing(session.default_buffer.document)
+            ),
+            complete_in_thread=True,
+            enable_open_in_editor=True,
+            enable_suspend=True,
+            tempfile_suffix=".md",
+            **self._open_devices(),
+        )
+        return session
+
+    def _open_devices(self) -> dict[str, Any]:
+        """Return the input and the output of prompts."""
+        if not self._devices:
+            from prompt_toolkit.input.defaults import create_input
+            from prompt_toolkit.output.defaults import create_output
+
+            self._devices["input"] = create_input(sys.stdin)
+            self._devices["output"] = create_output(self._output)
+        return self._devices
+
+    def _call_when_drawn(self) -> None:
+        """Call ``on_first_prompt`` when the prompt is on the screen."""
+        from prompt_toolkit.application import get_app
+
+        if self.on_first_prompt is None:
+            return
+        call, self.on_first_prompt = self.on_first_prompt, None
+        drawn = get_app().after_render
+
+        def once(_: object) -> None:
+            drawn.remove_handler(once)
+            call()
+
+        drawn.add_handler(once)
+
+    def _read_plain_lines(self, prompt: str) -> str:
+        lines: list[str] = []
+        try:
+            while True:
+                line = self._input(_CONTINUED if lines else prompt)
+                lines.append(line.removesuffix("\\"))
+                if not line.endswith("\\"):
+                    return "\n".join(lines)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)  # end the line on which the terminal printed ^C
+            if lines:
+                raise LineCleared from None
+            raise
+
+    def _input(self, prompt: str) -> str:
+        if self.on_first_prompt is not None:
+            call, self.on_first_prompt = self.on_first_prompt, None
+            call()
+        try:
+            if sys.stdout.isatty():
+                return input(prompt).replace(_CTRL_D, "")
+            sys.stderr.write(
+                prompt
+            )  # standard output is redirected and must not contain the prompt
+            sys.stderr.flush()
+            return input().replace(_CTRL_D, "")
+        except EOFError:
             print(file=sys.stderr)
             raise
-        finally:
-            self._remove_history_from(before)
 
-    def _read_raw_line(self, prompt: str) -> str:
-        if sys.stdout.isatty():
-            return input(prompt)
-        sys.stderr.write(prompt)  # standard output is redirected and must not contain the prompt
-        sys.stderr.flush()
-        return input()
-
-    def _history_length(self) -> int:
-        return self._readline.get_current_history_length() if self._readline else 0
-
-    def _remove_history_from(self, start: int) -> None:
-        for place in range(self._history_length() - 1, start - 1, -1):
-            assert self._readline is not None
-            self._readline.remove_history_item(place)
+    def _put(self, text: str) -> None:
+        if self._output is not None and self._editing:
+            with suppress(OSError):
+                self._output.write(text)
+                self._output.flush()
 
 
-def _load_readline() -> ModuleType | None:
-    """Configure and return the module ``readline``; None if Python was built without it."""
-    try:
-        import readline
-    except ImportError:
-        return None
-    with suppress(Exception):
-        readline.parse_and_bind("set enable-bracketed-paste on")
-    readline.set_history_length(_MAX_HISTORY_LINES)
-    return readline
+def _make_bindings(cleared: type[BaseException]) -> KeyBindings:
+    """Create the key bindings of a prompt.
+
+    Parameters
+    ----------
+    cleared : type of exception
+        Exception to raise if the user presses Ctrl+C and the text is not empty.
+    """
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    bindings = KeyBindings()
+
+    @bindings.add("enter", eager=True)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        chosen = buffer.complete_state and buffer.complete_state.current_completion
+        if chosen and not buffer.text.startswith("/"):
+            buffer.complete_state = None  # keep the completion, and go on with the message
+        elif buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    @bindings.add("escape", "enter", eager=True)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @bindings.add("c-c", eager=True)
+    @bindings.add("<sigint>")
+    def _(event: KeyPressEvent) -> None:
+        kind = cleared if event.current_buffer.text else KeyboardInterrupt
+        event.app.exit(exception=kind, style="class:aborting")
+
+    return bindings

@@ -2,10 +2,14 @@
 
 The effect of Ctrl+C depends on when it is pressed:
 
-- during an answer: the agent and the commands that it runs are stopped, and the prompt returns
+- during an answer: the agent and the commands that it runs are stopped, and the prompt returns. What
+  was typed ahead is discarded.
 - at a prompt with text: the text is discarded
 - at an empty prompt: the chat ends with exit code 130. In the first second after an answer was
   cancelled, Ctrl+C is ignored, because users often press it twice.
+
+Ctrl+D ends the chat at an empty prompt. During an answer it is ignored; what is typed meanwhile appears
+at the next prompt.
 """
 
 from __future__ import annotations
@@ -15,25 +19,34 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.chat.event_printer import EventPrinter
 from ctxlab.cli.chat.prompt import LineCleared, LineReader
 from ctxlab.cli.chat.single_turn import answer_once, print_events
-from ctxlab.cli.chat.slash_commands import parse_slash_command, run_slash_command
+from ctxlab.cli.chat.slash_commands import (
+    SLASH_COMMANDS,
+    parse_slash_command,
+    run_slash_command,
+)
+from ctxlab.cli.chat.status_line import ChatStatus
 from ctxlab.cli.output import one_line, print_note
-from ctxlab.cli.render.transcript import strip_control_characters
-from ctxlab.errors import CtxlabError
+from ctxlab.cli.render.control_characters import strip_control_characters
+from ctxlab.errors import CtxlabError, SpecError
 
 if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+
     from ctxlab.agent.loop import Agent
     from ctxlab.cli.chat.connection import ChatConnection
     from ctxlab.sessions.base import Session, SessionStore
 
 _DOUBLE_PRESS_SECONDS = 1.0
+_MAX_IMAGES = 10  # in one message
 _MAX_SHOWN_LINES = 12  # lines of the last message, and of the last answer, of a resumed session
 
 
@@ -44,18 +57,33 @@ class ChatRepl:
 
     Parameters
     ----------
-    connection : ChatConnection
-        Agent and session of the chat.
+    connect : callable
+        Function that creates the agent and opens the session. It is called when they are needed first,
+        so that the first prompt is shown before.
     reader : LineReader
         Reader of the user's lines.
+    workspace : Path
+        Folder in which the agent works.
     """
 
-    def __init__(self, connection: ChatConnection, reader: LineReader) -> None:
-        self.connection = connection
+    def __init__(
+        self, connect: Callable[[], ChatConnection], reader: LineReader, workspace: Path
+    ) -> None:
+        self._connect = connect
+        self._connection: ChatConnection | None = None
         self._reader = reader
+        self._workspace = workspace
         self._printer = EventPrinter()
+        self._usd = 0.0
         self._cancelled_at = -_DOUBLE_PRESS_SECONDS
         self._ending = False
+
+    @property
+    def connection(self) -> ChatConnection:
+        """Agent and session of the chat."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
 
     @property
     def agent(self) -> Agent:
@@ -85,6 +113,7 @@ class ChatRepl:
         KeyboardInterrupt
             If the user pressed Ctrl+C at an empty prompt, or if SIGTERM or SIGHUP ended the chat.
         """
+        self._reader.make_completer = self._make_completer
         with self._show_log_records(), self._exit_on_signals():
             going = True
             while going:
@@ -95,6 +124,16 @@ class ChatRepl:
                     waited = time.monotonic() - self._cancelled_at
                     if self._ending or waited > _DOUBLE_PRESS_SECONDS:
                         raise
+
+    def close(self) -> str | None:
+        """Close the session of the chat.
+
+        Returns
+        -------
+        str or None
+            Id of the session; None if there is none.
+        """
+        return None if self._connection is None else self._connection.close()
 
     def answer(self, text: str, *, as_json: bool = False) -> int:
         """Answer a single message.
@@ -119,13 +158,18 @@ class ChatRepl:
                 else answer_once(session, text, self._printer)
             )
 
+    def _make_completer(self) -> Completer:
+        from ctxlab.cli.chat.completion import ChatCompleter
+
+        commands = {name: meaning for name, (_, meaning) in SLASH_COMMANDS.items()}
+        return ChatCompleter(self._workspace, commands)
+
     def _read_line(self) -> str | None:
         while True:
             self._printer.flush_log_lines()
             try:
                 return self._reader.read_line()
             except EOFError:
-                print(file=sys.stderr)
                 return None
             except LineCleared:
                 continue
@@ -136,7 +180,7 @@ class ChatRepl:
             command = parse_slash_command(line)
             if command is not None:
                 return run_slash_command(self, *command)
-            self._run_turn(line)
+            self.run_turn(line, self._read_images(line))
         except CtxlabError as error:
             print_note(str(error))
         except KeyboardInterrupt:
@@ -146,16 +190,58 @@ class ChatRepl:
             print("Cancelled", file=sys.stderr)
         return True
 
-    def _run_turn(self, text: str) -> None:
-        session = self.connection.start()
-        self._printer.start_turn()
-        try:
-            # Ctrl+C can be pressed between two events, so the stream must be closed explicitly.
-            with closing(session.stream(text.strip())) as events:
-                for event in events:
-                    self._printer.print_event(event)
-        finally:
-            self._printer.end_turn()
+    def run_turn(self, text: str, images: Sequence[str] = ()) -> None:
+        """Send a message to the agent, and print the answer.
+
+        Parameters
+        ----------
+        text : str
+            Message of the user.
+        images : sequence of str, optional
+            URLs of images that the message contains.
+        """
+        from ctxlab.agent.events import TurnFinished
+
+        session, started = self.connection.start(), time.monotonic()
+        with self._reader.hold_input():
+            self._printer.start_turn()
+            try:
+                # Ctrl+C can be pressed between two events, so the stream must be closed explicitly.
+                with closing(session.stream(text.strip(), images=images)) as events:
+                    for event in events:
+                        self._printer.print_event(event)
+                        if isinstance(event, TurnFinished):
+                            self._usd += event.result.usd
+            finally:
+                self._printer.end_turn()
+        self._printer.print_chat_status(self._status(time.monotonic() - started))
+
+    def _read_images(self, text: str) -> list[str]:
+        """Read the images whose paths are in a message, and print a line about each of them."""
+        from ctxlab.cli.chat.image_paths import find_image_paths
+
+        urls: list[str] = []
+        for name, path in find_image_paths(text, self._workspace).items():
+            from ctxlab.agent.images import read_image
+
+            if len(urls) == _MAX_IMAGES:
+                self._printer.print_status_line(f"  not attached: images after {_MAX_IMAGES}")
+                break
+            try:
+                image = read_image(path)
+            except SpecError as error:
+                self._printer.print_status_line(f"  not attached: {one_line(name)}: {error}")
+                continue
+            urls.append(image.url)
+            size = f"{image.width:,} × {image.height:,} pixels"
+            self._printer.print_status_line(f"  attached: {one_line(name)}, {size}")
+        return urls
+
+    def _status(self, seconds: float) -> ChatStatus:
+        """Return the state of the chat after a turn."""
+        manager = self.agent.manager
+        tokens, limit = manager.tokens, manager.budget.limit
+        return ChatStatus(self.agent.model, tokens, limit, self._usd, seconds)
 
     @contextmanager
     def _show_log_records(self) -> Iterator[None]:
@@ -187,6 +273,22 @@ class ChatRepl:
                 signal.signal(getattr(signal, name), handler)
 
 
+def new_session_greeting(model: str) -> str:
+    """Return the line that is shown when a new session begins.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+
+    Returns
+    -------
+    str
+        Line to show before the first prompt.
+    """
+    return f"new session; model {one_line(model)}; /help lists commands"
+
+
 def greeting(connection: ChatConnection) -> str:
     """Return a line about the session of a chat, and the last exchange of a session that goes on.
 
@@ -202,7 +304,7 @@ def greeting(connection: ChatConnection) -> str:
     """
     session, model = connection.session, one_line(connection.agent.model)
     if session is None:
-        return f"new session; model {model}; /help lists commands"
+        return new_session_greeting(model)
     named = one_line(session.title) or session.id
     messages = pluralize(session.messages, "message")
     said = f"resumed {named} ({messages}); model {model}; /help lists commands"

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.output import one_line, print_result
+from ctxlab._utils.text import clip_line
+from ctxlab.cli.output import one_line, print_note, print_result
 from ctxlab.errors import SpecError, UnknownName
 
 if TYPE_CHECKING:
     from ctxlab.cli.chat.repl import ChatRepl
+    from ctxlab.messages.types import Message
     from ctxlab.sessions.base import Session
 
+_MAX_DROPPED_CHARS = 60  # of the message that /undo drops
 _MAX_TOC_STEPS = 10  # steps of a turn that /toc lists
 _COMMAND_PATTERN = re.compile(r"/(\w[\w-]*)?(?:\s+(.*))?", re.DOTALL)
 
@@ -75,7 +78,8 @@ def run_slash_command(chat: ChatRepl, name: str, argument: str) -> bool:
     answer = SLASH_COMMANDS[name][0](chat, argument)
     if answer is None:
         return False
-    print_result(answer)
+    if answer:
+        print_result(answer)
     return True
 
 
@@ -83,9 +87,13 @@ def _help(chat: ChatRepl, argument: str) -> str:
     lines = [f"/{name:<{_NAME_WIDTH}}  {meaning}" for name, (_, meaning) in SLASH_COMMANDS.items()]
     lines += [
         "",
-        "Ctrl+C stops an answer and the commands that it runs. At an empty prompt it ends the",
-        "chat. To continue a message on the next line, end the line with \\. To send a message",
-        "that starts with / to the model, type a space before it.",
+        "Alt+Enter, or \\ and Enter, starts a new line of a message; pasted text keeps its lines.",
+        "Tab completes commands, sessions and files; @ searches files. The path of an image (PNG,",
+        "JPEG, GIF, WebP) in a message, typed or dropped on the terminal, attaches the image. To",
+        "send a message that starts with / to the model, type a space before it.",
+        "Ctrl+C stops an answer and the commands that it runs; at an empty prompt it ends the chat.",
+        "Ctrl+D ends the chat at an empty prompt, and is ignored during an answer. What you type",
+        "during an answer appears at the next prompt.",
     ]
     return "\n".join(lines)
 
@@ -187,6 +195,40 @@ def _compact(chat: ChatRepl, argument: str) -> str:
     return f"shortened from {before:,} to {after:,} tokens; the session keeps all messages"
 
 
+def _retry(chat: ChatRepl, argument: str) -> str:
+    from ctxlab.tokens.images import is_image_part
+
+    dropped, id = chat.connection.undo()
+    asked = dropped[0]
+    if asked.role != "user":
+        raise SpecError("the last turn does not begin with a message of yours; type it again")
+    print_note("; ".join(["asking your last message again", *_kept_after_undo(chat, dropped, id)]))
+    parts = asked.content if isinstance(asked.content, tuple) else ()
+    images = [part["image_url"]["url"] for part in parts if is_image_part(part)]
+    chat.run_turn(asked.text, images)
+    return ""
+
+
+def _undo(chat: ChatRepl, argument: str) -> str:
+    dropped, id = chat.connection.undo()
+    said = f"dropped: {clip_line(one_line(dropped[0].text), _MAX_DROPPED_CHARS)}"
+    return "\n".join([said, *_kept_after_undo(chat, dropped, id)])
+
+
+def _kept_after_undo(chat: ChatRepl, dropped: Sequence[Message], id: str) -> list[str]:
+    """Return what stays although a turn was dropped: the stored session, and changes by tools."""
+    tools = chat.agent.tools
+    calls = [call.name for message in dropped for call in message.tool_calls]
+    changing = [
+        name for name in dict.fromkeys(calls) if name in tools and not tools[name].read_only
+    ]
+    kept = [f"the dropped answer stays in the archived session {one_line(id[:8])}"]
+    if changing:
+        names = ", ".join(map(one_line, changing))
+        kept.append(f"changes by {names} are not restored")
+    return kept
+
+
 def _cost(chat: ChatRepl, argument: str) -> str:
     from ctxlab.messages.types import Usage
 
@@ -243,6 +285,8 @@ SLASH_COMMANDS: dict[str, tuple[Callable[[ChatRepl, str], str | None], str]] = {
     "resume": (_resume, "continue another session: /resume 2, /resume 3f2a"),
     "model": (_model, "show the model; /model NAME continues with another one"),
     "compact": (_compact, "let the strategy shorten the conversation now"),
+    "retry": (_retry, "drop the last answer, and ask your last message again"),
+    "undo": (_undo, "drop your last message and its answer; files are not restored"),
     "cost": (_cost, "show the tokens and the cost of this session"),
     "plan": (_plan, "show the agent's plan"),
     "help": (_help, "show this list"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ctxlab._utils.humanize import parse_limit
 from ctxlab.cli.agent_options import AgentOptions, resolve_workspace
 from ctxlab.cli.options import argument, flag, option, with_options
 from ctxlab.cli.output import print_note
@@ -20,6 +21,7 @@ from ctxlab.errors import SpecError
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.cli.agent_options import AgentSettings
+    from ctxlab.cli.chat.connection import ChatConnection
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.sessions.base import Session, SessionStore
 
@@ -73,19 +75,21 @@ def command(
     folder, without variables that look like secrets. It ends with the chat. With --approval read-only,
     only tools are added that their server declares to be read-only.
 
+    On a terminal, answers are shown as Markdown, and a line tells tokens, window, cost and time. Tab
+    completes commands, files and sessions; @ searches files; the arrow keys recall messages. The path of
+    an image in a message attaches the image. /undo drops the last message and its answer, /retry asks
+    it again. With NO_COLOR, and in a pipe, the text of the model is printed as it is.
+
     Ctrl+C stops an answer and the commands that it runs. At a prompt with text, Ctrl+C discards the
-    text. At an empty prompt, Ctrl+C ends the chat.
+    text. At an empty prompt, Ctrl+C and Ctrl+D end the chat. During an answer, Ctrl+D is ignored.
 
     Sessions are stored in DIR/.ctxlab/sessions.db. ctxlab sessions lists and shows them. ctxlab eval
     can replay this file.
     """
-    from ctxlab.cli.chat.approval_prompt import ApprovalPrompt
-    from ctxlab.cli.chat.connection import ChatConnection
+    from ctxlab.cli.chat.loading import BackgroundLoader
     from ctxlab.cli.chat.prompt import LineReader
-    from ctxlab.cli.chat.repl import ChatRepl, greeting
+    from ctxlab.cli.chat.repl import ChatRepl, greeting, new_session_greeting
     from ctxlab.cli.chat.single_turn import read_message
-    from ctxlab.sessions.background_summaries import BackgroundSummarizer
-    from ctxlab.sessions.sqlite.store import SqliteStore
 
     # Exclude litellm from Python's last garbage collection; scanning it takes as long as importing it.
     atexit.register(gc.freeze)
@@ -100,43 +104,72 @@ def command(
         )
     text = read_message(question) if once else ""
     with ExitStack() as stack:
-        settings = options.resolve()
-        client = settings.make_client()
-        store = SqliteStore(folder, client=client, model=settings.summary_model)
-        stack.enter_context(closing(store))
-        resumed = None
-        if session is not None or not (new or once):
-            resumed = _pick_session(store, session, reader)
-        summaries = stack.enter_context(BackgroundSummarizer(store, client, settings.summary_model))
+        settings, loader = options.resolve(), BackgroundLoader()
 
-        tools = options.start_mcp_servers(folder, stack)
+        def connect() -> ChatConnection:
+            from ctxlab.sessions.sqlite.store import SqliteStore
 
-        def make_agent(settings: AgentSettings) -> Agent:
-            agent = settings.make_agent(folder, client, _NO_TERMINAL, tools)
-            if reader.interactive and agent.approver is not None:
-                agent.approver.ask = ApprovalPrompt(reader.ask).decide
-            if agent.processes is not None:
-                stack.callback(agent.processes.kill_all)
-            return agent
+            client, summary_model = settings.make_client(), settings.summary_model
+            store = SqliteStore(folder, client=client, model=summary_model)
+            stack.enter_context(closing(store))
+            resumed = None
+            if session is not None or not (new or once):
+                resumed = _pick_session(store, session, reader)
+            loader.wait()
+            from ctxlab.cli.chat.approval_prompt import ApprovalPrompt
+            from ctxlab.cli.chat.connection import ChatConnection
+            from ctxlab.sessions.background_summaries import BackgroundSummarizer
 
-        connection = ChatConnection(store, options.resolve, make_agent, summaries)
-        connection.open(resumed)
-        chat = ChatRepl(connection, reader)
+            summaries = stack.enter_context(BackgroundSummarizer(store, client, summary_model))
+            tools = options.start_mcp_servers(folder, stack)
+
+            def make_agent(settings: AgentSettings) -> Agent:
+                agent = settings.make_agent(folder, client, _NO_TERMINAL, tools)
+                if reader.interactive and agent.approver is not None:
+                    agent.approver.ask = ApprovalPrompt(reader.ask, reader.discard_typed).decide
+                if agent.processes is not None:
+                    stack.callback(agent.processes.kill_all)
+                return agent
+
+            connection = ChatConnection(store, options.resolve, make_agent, summaries)
+            connection.open(resumed)
+            return connection
+
+        chat = ChatRepl(connect, reader, folder)
         code = 0
         try:
             if once:
                 code = chat.answer(text, as_json=json)
             else:
-                client.warm_up()  # in the background, while the user types the first line
-                print_note(greeting(connection))
+                reader.on_first_prompt = loader.start
+                later = not (session or options.mcp) and options.reserve is None
+                if later and _can_connect_later(settings, new, folder):
+                    print_note(new_session_greeting(settings.model or ""))
+                else:
+                    print_note(greeting(chat.connection))
                 chat.run()
         finally:
-            id = connection.close()
+            id = chat.close()
             if id is not None and not once:
                 reader.save_history()
-                print_note(_resume_hint(store, id, workspace))
+                print_note(_resume_hint(chat.store, id, workspace))
         if code:
             raise typer.Exit(code)
+
+
+def _can_connect_later(settings: AgentSettings, new: bool, folder: Path) -> bool:
+    """Return True if the first prompt can be shown before the agent is created.
+
+    This is so for a new session whose settings need no check by the modules of the agent.
+    """
+    values = settings.values
+    try:
+        in_tokens = values["limit"] is None or isinstance(parse_limit(values["limit"]), int)
+    except SpecError:  # the agent raises an error that fits the option
+        return False
+    checked = in_tokens and values["strategy"] is None and settings.model is not None
+    known = values["approval"] in ("ask", "auto", "read-only")
+    return checked and known and (new or not (folder / ".ctxlab").exists())
 
 
 def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:

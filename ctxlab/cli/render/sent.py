@@ -9,8 +9,8 @@ from rich.text import Text
 
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
+from ctxlab.cli.render.control_characters import strip_control_characters
 from ctxlab.cli.render.table import Table
-from ctxlab.cli.render.transcript import strip_control_characters
 from ctxlab.evaluation.columns import Column
 
 if TYPE_CHECKING:

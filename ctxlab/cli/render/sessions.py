@@ -13,8 +13,8 @@ from rich.text import Text
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.dates import format_time
 from ctxlab.cli.output import one_line
+from ctxlab.cli.render.control_characters import strip_control_characters
 from ctxlab.cli.render.table import Table
-from ctxlab.cli.render.transcript import strip_control_characters
 from ctxlab.context.turns import TurnLabel
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.columns import Column

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from ctxlab.cli.render.control_characters import strip_control_characters
 from ctxlab.context.turns import main_argument
 from ctxlab.messages.openai_format import message_from_dict
 
@@ -15,38 +16,7 @@ if TYPE_CHECKING:
     from ctxlab.messages.types import Message, ToolCall
     from ctxlab.sessions.table_of_contents import InteractionWithContext
 
-# Control characters of terminals, including the 8-bit ones, and those that reverse the order of text.
-_BIDIRECTIONAL = {0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
-_CONTROLS = {*range(32), *range(127, 160), *_BIDIRECTIONAL} - set(map(ord, "\n\t\r"))
-# Characters without width, but for those that scripts and emoji need. The last range hides ASCII.
-_HIDING = {0x34F, 0x180E, 0x200B, *range(0x2060, 0x2066), 0xFEFF, *range(0xE0000, 0xE0080)}
-_CONTROL_CHARACTERS = dict.fromkeys(_CONTROLS | _HIDING, "�") | {13: None}
 _ROLE_STYLES = {"user": "bold", "assistant": "green", "tool": "cyan", "system": "dim"}
-
-
-def strip_control_characters(text: str) -> str:
-    r"""Replace the control characters in a string, so that it cannot control the terminal.
-
-    Characters that change the direction of text are replaced too, because they can show a text in
-    another order, and so are characters without width, because they can hide text. Line feeds and tabs
-    are kept. Carriage returns are removed.
-
-    Parameters
-    ----------
-    text : str
-        String to clean.
-
-    Returns
-    -------
-    str
-        String with ``�`` in place of each control character.
-
-    Examples
-    --------
-    >>> strip_control_characters("a\tb\n\x1b[2Jc\r")
-    'a\tb\n�[2Jc'
-    """
-    return text.translate(_CONTROL_CHARACTERS)
 
 
 def main_argument_text(call: ToolCall, limit: int = 60) -> str:

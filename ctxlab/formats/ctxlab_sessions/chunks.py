@@ -47,6 +47,11 @@ _SIDE_FILES = ("meta", "tools", "window", "lines", "torn")
 FILE_TYPES = ("session", *(f"session-{kind}" for kind in _SIDE_FILES))
 """Values of ``type`` in the first line of a session file."""
 
+COPIED_FROM_KEY = "copied_from"
+"""Key of the ``meta`` of a copied session: the id of the session that was copied first.
+
+Copies have messages in common, so their recordings are one cluster."""
+
 SESSION_META_KEYS = ("title", "status", "agent", "file", "strategy", "system", "created")
 """Fields of a session that are stored in ``Recording.meta`` in addition to the session's ``meta``."""
 
@@ -307,4 +312,5 @@ def _build_recording(first: ChunkHeader, messages: list[Message], beside: Any) -
         said["lines"] = {str(turn): line for turn, line in lines.items()}
     tools = get_objects(beside, "session-tools", "tools")
     model = get_text(meta, "model") or first.model
-    return Recording(first.id, tuple(messages), tools, model, meta=said)
+    cluster = get_text(said, COPIED_FROM_KEY)
+    return Recording(first.id, tuple(messages), tools, model, cluster=cluster, meta=said)

@@ -18,7 +18,7 @@ from typing import Any
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
+from ctxlab.formats.ctxlab_sessions.chunks import COPIED_FROM_KEY, SESSION_META_KEYS
 from ctxlab.formats.ctxlab_sessions.step_numbers import renumber_summaries
 from ctxlab.formats.fields import get_text
 from ctxlab.formats.io.head import FileHead
@@ -120,7 +120,8 @@ def _read_session(
             said["lines"] = {str(turn): line for turn, line in lines.items()}
     tools = _parse_column(row.get("tools"), list, f"tools of session {id}", source)
     model = row["model"] if isinstance(row["model"], str) else None
-    return Recording(id or source.name, tuple(messages), tuple(tools), model, meta=said)
+    cluster, known = get_text(said, COPIED_FROM_KEY), tuple(tools)
+    return Recording(id or source.name, tuple(messages), known, model, cluster=cluster, meta=said)
 
 
 def _parse_messages(rows: Iterator[tuple[Any, ...]], source: Source) -> Iterator[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from running import PROGRAM, Run, Said
 from talking import Action, Call, Refusal, Talker, talking
 from talking import Said as Answer
@@ -457,6 +459,88 @@ def test_a_chat_changes_its_session_and_its_model(
     sessions = {session.title: session for session in stored(workspace)}
     assert sessions["first"].model == "openai/gpt-4o"
     assert (sessions["first"].messages, sessions["second"].messages) == (5, 3)
+
+
+def test_undo_goes_on_in_a_copy_without_the_last_turn_and_archives_the_session(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    writing = calling("write_file", path="new.txt", content="one")
+    server = served(["Yes.", writing, "Written.", "Seen."])
+    said = typed("/title Harbour\nfirst\nwrite\n/undo\n/toc\nthird\n")
+    (archived,) = SqliteStore(workspace).sessions(status="archived")
+    assert (
+        "dropped: write\n"
+        f"the dropped answer stays in the archived session {archived.id[:8]}\n"
+        "changes by write_file are not restored\n"
+        "1. first\n"
+    ) in said.out
+    assert (workspace / "new.txt").read_text() == "one"
+    asked = [m.text for m in server.calls[-1].messages if m.role != "system"]
+    assert asked == ["first", "Yes.", "third"]
+    (session,) = stored(workspace)
+    assert (session.title, session.meta["copied_from"]) == ("Harbour", archived.id)
+    assert [m.text for m in messages(workspace)[1:]] == ["first", "Yes.", "third", "Seen."]
+    store = SqliteStore(workspace)
+    assert [m.text for m in store.read_messages(archived.id)][-1] == "Written."
+    assert store.search("Written") == []
+    assert store.count_turns(archived.id) == store.count_turns(session.id) == 2
+
+
+def test_undo_of_all_turns_leaves_only_the_archived_session(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    served("Yes.")
+    said = typed("/undo\nfirst\nsecond\n/undo\n/undo\n/undo\n")
+    assert said.err.count("the conversation has no turn yet") == 2
+    (archived,) = SqliteStore(workspace).sessions(status="archived")
+    assert said.out.count(f"stays in the archived session {archived.id[:8]}") == 2
+    assert stored(workspace) == []
+    assert archived.messages == 5
+
+
+def test_retry_asks_the_last_message_again_without_its_answer(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    served([*("Yes.", "No answer to that."), Refusal(401), "Better."])
+    said = typed("first\nsecond\n/model openai/gpt-4o\n/retry\n/retry\n")
+    assert said.out.endswith("Better.\n")
+    assert said.err.count("asking your last message again") == 2
+    (session,) = stored(workspace)
+    assert [m.text for m in messages(workspace)[1:]] == ["first", "Yes.", "second", "Better."]
+    assert session.model == "openai/gpt-4o"
+    archived = SqliteStore(workspace).sessions(status="archived")
+    assert [each.messages for each in archived] == [4, 5]  # the first retry got no answer
+
+
+def test_images_by_path_are_sent_kept_on_retry_and_told(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    Image.new("RGB", (30, 20)).save(workspace / "my shot.png")
+    Image.new("RGB", (8_001, 1)).save(workspace / "wide.png")
+    (workspace / "text.jpg").write_text("The harbour opens at six.")
+    server = served("A shot.")
+    said = typed(r"Look: my\ shot.png, wide.png, text.jpg, no.png and notes.txt." "\n/retry\n")
+    assert [line for line in said.err.splitlines() if "attached" in line] == [
+        "  attached: my shot.png, 30 × 20 pixels",
+        "  not attached: wide.png: expected at most 8,000 pixels a side, got 8,001 × 1; "
+        "shrink the image",
+        "  not attached: text.jpg: expected an image in the format PNG, JPEG, WebP or GIF",
+    ]
+    first, second = (call.messages[-1].content for call in server.calls)
+    assert first == second
+    assert isinstance(first, tuple)
+    assert [part["type"] for part in first] == ["text", "image_url"]
+    data = first[1]["image_url"]["url"].removeprefix("data:image/png;base64,")
+    assert base64.b64decode(data) == (workspace / "my shot.png").read_bytes()
+
+
+def test_a_path_that_nobody_typed_attaches_nothing(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    Image.new("RGB", (30, 20)).save(workspace / "shot.png")
+    server = served("Yes.")
+    assert chat("shot.png\n", "What changed in shot.png?").err == ""
+    assert isinstance(server.calls[0].messages[-1].content, str)
 
 
 def test_a_conversation_is_shortened_on_request(

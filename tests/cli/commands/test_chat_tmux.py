@@ -28,6 +28,22 @@ MODEL = "openai/gpt-4o-mini"
 FACT = "The harbour master is called Odalys Brandt"
 CHAT = (*PROGRAM, "chat", "-m", MODEL, "--approval", "auto")
 ASKING = CHAT[:-2]
+STATUS = r"openai/gpt-4o-mini · [\d,]+ of 128,000 tokens \(<?\d+ %\) · \$0\.\d{4} · \d+\.\d s"
+MARKDOWN = """\
+# A heading
+
+Some **bold** text with `code`.
+
+1. first
+2. second
+
+```python
+def add(a, b):
+    return a + b
+```
+
+The end \x1b]0;pwned\x07 &#x202e;.
+"""
 
 
 def script(call: Call) -> Action:
@@ -51,6 +67,8 @@ def script(call: Call) -> Action:
         made = ToolCall(f"s{call.number}", "run_command", '{"command": "touch made.txt"}')
         said = Message("assistant", "Wait for it " * 20, tool_calls=(made,))
         return Answer(said, pieces=20, pace=0.1)
+    if asked == "markdown":
+        return Answer(MARKDOWN, pieces=7, pace=0.01)
     if asked == "count":
         return Answer(" ".join(map(str, range(200))), pieces=4, pace=0.05)
     if asked == "fail":
@@ -121,7 +139,9 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     screen.wait_end(">")
     screen.type("run echo from the shell > made.txt; cat made.txt; exit 3")
     shown = screen.wait("It said: from the shell")
-    assert re.search(r"run_command echo from .* · failed: exit code 3(, \d+\.\d s)?$", shown, re.M)
+    assert re.search(
+        r"run_command echo from .* · ✗ failed: exit code 3(, \d+\.\d s)?$", shown, re.M
+    )
     assert (workspace / "made.txt").read_text() == "from the shell\n"
 
     # Ctrl+C in the middle of a command ends it with its children, and leads back to the prompt.
@@ -187,7 +207,7 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
 
 def _until_asked(server: Talker, text: str) -> None:
     end = time.monotonic() + 20
-    while not any(call.messages[-1].text == text and call.answer for call in server.calls[-2:]):
+    while not any(call.answer and call.messages[-1].text == text for call in server.calls[-2:]):
         assert time.monotonic() < end, f"{text} was never asked"
         time.sleep(0.02)
 
@@ -254,7 +274,7 @@ def test_lines_are_found_again_and_may_be_long(screen: Terminal, server: Talker)
     screen.run([*CHAT, "--new"])
     screen.wait_end(">")
     screen.press("Up")
-    screen.wait_end("> pasted two")
+    screen.wait_end("… pasted two")
 
 
 @pytest.mark.e2e
@@ -511,3 +531,167 @@ def test_the_output_of_a_program_and_a_question_are_one_message(
     assert asked.startswith("review this\n\ndiff --git a/a b/a\n")
     assert asked.endswith("-one\n+two")
     assert len(server.calls) == 1
+
+
+@pytest.mark.e2e
+def test_markdown_is_rendered_while_it_arrives_and_a_line_tells_the_state(
+    screen: Terminal,
+) -> None:
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type("markdown")
+    screen.wait("The end")
+    shown = screen.wait_end(">")
+    answer, status = shown.partition("> markdown\n")[2].split("\n")[:-2], shown.split("\n")[-2]
+    assert [line.rstrip() for line in answer] == [
+        *("A heading", "", "Some bold text with code.", "", "  1 first", "  2 second", ""),
+        *("def add(a, b):", "    return a + b", "", "The end �]0;pwned� �."),
+    ]
+    assert re.fullmatch(STATUS, status.rstrip())
+    assert "pwned" not in screen.tmux("display-message", "-p", "#{pane_title}")
+
+    # The block that has not ended is drawn again when the terminal is resized, and is not lost.
+    screen.clear()
+    screen.type("count")
+    screen.wait("5 6 7")
+    screen.resize(44, 50)
+    screen.wait("198 199")
+    shown = screen.wait_end(">")
+    words = shown.partition("> count\n")[2].rpartition("openai")[0].split()
+    assert words == [str(number) for number in range(200)]
+
+
+@pytest.mark.e2e
+def test_commands_files_and_sessions_are_completed(
+    screen: Terminal, workspace: Path, server: Talker
+) -> None:
+    (workspace / "src").mkdir()
+    (workspace / "src" / "parser.py").touch()
+    store = SqliteStore(workspace)
+    store.create(id="harbour-work", title="Harbour \u202e\x1b]0;pwned\x07 work")
+    store.close()
+    screen.run([*CHAT, "--new"])
+    screen.wait_end(">")
+    screen.type("/", enter=False)
+    screen.wait("/compact   let the strategy shorten the conversation now")
+    screen.type("resu", enter=False)
+    screen.wait("/resume  continue another session")
+    screen.press("Tab")
+    screen.type(" har", enter=False)
+    screen.press("Tab")
+    screen.wait("> /resume harbour-work")
+    screen.press("Enter")
+    shown = screen.wait("resumed Harbour")
+    assert "\u202e" not in shown
+    assert "pwned" not in screen.tmux("display-message", "-p", "#{pane_title}")
+    screen.wait_end(">")
+    screen.type("look at @pars", enter=False)
+    screen.wait("src/parser.py")
+    screen.press("Tab")
+    screen.wait("> look at @src/parser.py")
+    screen.press("Enter")
+    screen.press("Enter")
+    _until_asked(server, "look at @src/parser.py")
+
+
+@pytest.mark.e2e
+def test_keys_during_an_answer_wait_for_the_prompt_and_ctrl_d_ends_nothing(
+    screen: Terminal, workspace: Path
+) -> None:
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type("count")
+    screen.wait("5 6 7")
+    screen.press("C-d")
+    screen.type("typed ahead", enter=False)
+    screen.wait("198 199")
+    shown = screen.wait_end("> typed ahead")
+    assert shown.count("typed ahead") == 1
+    screen.press("C-c")
+    screen.wait_end(">")
+    screen.press("C-d")
+    screen.wait_end(PROMPT)
+    assert [session.messages for session in SqliteStore(workspace).sessions()] == [3]
+
+
+@pytest.mark.e2e
+def test_a_yes_that_is_typed_with_the_message_does_not_answer_the_question(
+    workspace: Path, screen: Terminal, server: Talker
+) -> None:
+    screen.run(ASKING)
+    screen.wait_end(">")
+    screen.press("-l", "run touch made.txt\ry\r")
+    screen.wait("Allow?")
+    screen.type("not now")
+    screen.wait("It said:")
+    assert "not now" in server.calls[-1].messages[-1].text
+    assert not (workspace / "made.txt").exists()
+
+
+@pytest.mark.e2e
+def test_a_resized_terminal_keeps_the_message_that_is_typed(
+    screen: Terminal, server: Talker
+) -> None:
+    words = " ".join(f"word{number}" for number in range(20))
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type(words, enter=False)
+    end = f">{words}".replace(" ", "")
+    for columns in (44, 120, 60, 100):
+        screen.resize(columns, 50)
+        screen.wait_for(lambda shown: re.sub(r"[\s…]", "", shown).endswith(end), words)
+    screen.type(" end")
+    _until_asked(server, f"{words} end")
+
+
+@pytest.mark.e2e
+def test_a_terminal_without_colours_or_cursor_shows_the_text_as_it_is(
+    screen: Terminal, workspace: Path, server: Talker
+) -> None:
+    for number, setting in enumerate(("NO_COLOR=1", "TERM=dumb")):
+        screen.run(["env", setting, *CHAT, "--new"])
+        screen.wait_end(">")
+        screen.type("markdown")
+        screen.wait("The end �]0;pwned� &#x202e;.")
+        screen.wait_end(">")
+        shown = screen.tmux("capture-pane", "-p", "-e")
+        assert "# A heading\n\nSome **bold** text" in shown
+        assert "\x1b" not in shown.partition("> markdown")[2]
+        if setting == "TERM=dumb":
+            screen.type("first \\")
+            screen.wait_end("…")
+            screen.type("second")
+            _until_asked(server, "first \nsecond")
+            screen.wait_end(">")
+        screen.press("C-d")
+        screen.wait_end(PROMPT)
+        assert len(SqliteStore(workspace).sessions()) == number + 1
+        screen.clear()
+
+
+@pytest.mark.e2e
+def test_a_redirected_answer_is_the_text_of_the_model(screen: Terminal, workspace: Path) -> None:
+    screen.type(f"{shlex.join(CHAT)} > answer.md")
+    screen.wait_end(">")
+    screen.type("markdown")
+    screen.wait_end(">")
+    screen.wait("tokens (")
+    screen.wait_end(">")
+    screen.press("C-d")
+    screen.wait_end(PROMPT)
+    assert (workspace / "answer.md").read_text() == f"{MARKDOWN}\n"
+
+
+@pytest.mark.e2e
+def test_the_prompt_is_shown_before_the_agent_is_imported(
+    screen: Terminal, workspace: Path
+) -> None:
+    """What is imported when the prompt appears, without the thread that goes on."""
+    program = (
+        "import sys; from ctxlab.cli.chat import loading; from ctxlab.cli import main; "
+        "loading.BackgroundLoader.start = lambda self: print("
+        "sorted({'litellm', 'pandas', 'ctxlab.agent.loop'} & {*sys.modules}), file=sys.stderr); "
+        "sys.exit(main())"
+    )
+    screen.run([PROGRAM[0], "-c", program, "chat", "-m", MODEL, "--limit", "16k"])
+    screen.wait("[]")
