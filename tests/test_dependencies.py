@@ -9,7 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "dependencies.py"))
 NAMES = {
-    **{"backports.zstd": "backports", "markdown-it-py": "markdown_it", "pillow": "PIL"},
+    "backports.zstd": "backports",
+    "markdown-it-py": "markdown_it",
+    "pillow": "PIL",
     "typing-extensions": "typing_extensions",
 }
 """Names by which packages are imported, where they are not the names of the packages."""
