@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from msgspec.structs import replace
-
 from ctxlab._utils.humanize import pluralize
 from ctxlab.errors import CtxlabError, SessionError
 from ctxlab.formats.ctxlab_sessions.chunks import sniff
@@ -33,7 +31,7 @@ from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import STATUSES
 from ctxlab.sessions.common import Fsync, check_session_id
-from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, parse_row, read_chunk_header
+from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, parse_row
 from ctxlab.sessions.jsonl.files import CHUNK_PATTERN, encode_first_row
 from ctxlab.sessions.jsonl.metadata import SessionMeta
 from ctxlab.sessions.jsonl.store import JsonlStore
@@ -149,8 +147,7 @@ def migrate_folder(
     left: list[SkippedFile] = []
     for id, first in _find_first_chunks(store.folder).items():
         try:
-            if store._find_meta(check_session_id(id)) is None:
-                moved += _restore_meta(store, id, first)
+            moved += _restore_meta(store, check_session_id(id))
         except CtxlabError as error:
             left.append(SkippedFile(first.name, str(error)))
     for id, paths in _find_legacy_files(store.folder).items():
@@ -242,7 +239,7 @@ class _Migration:
 
     def _verify_chunks(self) -> None:
         """Raise ``SessionError`` if the chunks and the old files contain different messages."""
-        pairs = zip_longest(self._iter_messages(), self.store._iter_messages_from(self.id, 1))
+        pairs = zip_longest(self._iter_messages(), self.store._iter_messages_from(self.id))
         if any(old != new for old, new in pairs):
             raise SessionError(
                 "the new chunks do not contain the same messages as the old files; close programs "
@@ -319,21 +316,20 @@ def _find_first_chunks(folder: Path) -> dict[str, Path]:
     }
 
 
-def _restore_meta(store: JsonlStore, id: str, first: Path) -> list[MigratedSession]:
+def _restore_meta(store: JsonlStore, id: str) -> list[MigratedSession]:
     """Create the metadata file of a session from its chunks, and return the session in a list.
 
     Return an empty list if the chunks contain no messages or if the metadata file exists.
     """
     with store._files.locked(id):
-        made, model = first.stat().st_mtime, read_chunk_header(first).model
-        meta = SessionMeta(born=uuid4().hex, created=made, updated=made, model=model)
-        tail = ChunkTail.read(store._files.chunk_path(id, store._newest_chunk(id, meta)))
-        if not tail.next_position or store._find_meta(id) is not None:  # still being created
+        if store._files.sidecar_path(id, "meta").exists():
             return []
-        title = title_from_messages(store._iter_messages_from(id, 1))
-        titles = titles_after_change(id, (), title, 1, made)
-        store._write_meta(id, replace(meta, title=title, titles=titles))
-    return [MigratedSession(id, (), tail.next_position, tail.chunk)]
+        meta = store._find_meta(id)
+        if meta is None:  # still being created
+            return []
+        session = store.get(id)
+        store._write_meta(id, meta)
+    return [MigratedSession(id, (), session.messages, meta.chunk)]
 
 
 def _original_name(path: Path) -> str:
