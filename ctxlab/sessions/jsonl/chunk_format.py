@@ -374,6 +374,7 @@ def read_batches(
             offset += len(text)
             newline = text.endswith(b"\n")
             if not text.strip() or (number == 1 and is_header(text)):
+                is_broken = number == 1 and not text.strip()
                 continue
             rows: list[tuple[bytes, _T, int]] = []
             try:
