@@ -272,7 +272,8 @@ class StoredSession:
             return [before] if before.turn == turn else [TurnCounter(turn, 1, False)]
         if role == "assistant":
             return [TurnCounter(turn, step - 1), TurnCounter(turn, step, False), before]
-        return [before, TurnCounter(turn, step), TurnCounter(turn, step, False)]
+        here = [before] if (before.turn, before.step) == (turn, step) else []
+        return [*here, TurnCounter(turn, step), TurnCounter(turn, step, False)]
 
     def update(self, **values: Any) -> None:
         """Write new values to the session's row in the table ``chat_sessions``.
