@@ -303,10 +303,19 @@ class SqliteStore(SessionStore):
         try:
             with self._database.read_transaction() as connection:
                 self._tell_damaged_log()
-                return None if connection is None else read(connection)
+                # What SQLite still reads and what was salvaged may differ in the numbers of messages.
+                if self._salvaged is None or self._salvaged[0] != self._stamps():
+                    return None if connection is None else read(connection)
         except DamagedDatabase as error:
-            with self._salvage_lock:
-                return read(self._salvage(error))
+            damaged = error
+        else:
+            damaged = DamagedDatabase(str(self.path))
+        with self._salvage_lock:
+            return read(self._salvage(damaged))
+
+    def _stamps(self) -> object:
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return [(p.stat().st_size, p.stat().st_mtime_ns) for p in (self.path, log) if p.exists()]
 
     def _tell_damaged_log(self) -> None:
         log = self._database.damaged_log
@@ -316,8 +325,7 @@ class SqliteStore(SessionStore):
 
     def _salvage(self, error: DamagedDatabase) -> sqlite3.Connection:
         """Return a database in memory with the intact rows. It is kept until the file changes."""
-        log = self.path.with_name(f"{self.path.name}-wal")
-        stamps = [(p.stat().st_size, p.stat().st_mtime_ns) for p in (self.path, log) if p.exists()]
+        stamps = self._stamps()
         if self._salvaged is None or self._salvaged[0] != stamps:
             found = salvage_rows(self.path)
             if not any(found.rows.values()):
