@@ -292,6 +292,56 @@ def delete_all(agent: str | None = _AGENT, yes: bool = _YES, store: str | None =
     print_result(f"{pluralize(count, 'session')}{whose} deleted")
 
 
+@app.command("doctor", short_help="Check a store, and repair it.")
+def doctor(
+    store: str = argument("STORE", "A workspace or a folder of session files.", default="."),
+    repair: bool = flag(
+        "--repair", "Back up the store, and replace it by a copy of all that can be read."
+    ),
+    backup: Path | None = option(
+        "--backup DIR",
+        "Folder for the backup, which must not exist. Default: a new folder beside the store.",
+    ),
+    json: bool = JSON,
+) -> None:
+    """Check every session of a store: files or pages, rows, numbers, and the full-text index.
+
+    Without --repair, nothing is changed. Exit code: 0 if the store is in order or was repaired, 1 if
+    something is damaged, 2 if it cannot be read.
+
+    A repair copies the store to a backup first, and never overwrites one. Messages that are lost are
+    replaced by placeholders, so that all others keep their numbers. A store that another process uses is
+    not repaired. If you interrupt a repair, the store is as before.
+    """
+    import logging
+
+    from ctxlab.cli.render import format as show_as
+    from ctxlab.sessions.doctor import check_store, repair_store
+
+    if backup is not None and not repair:
+        raise SpecError("--backup has no effect without --repair; add --repair")
+    logging.getLogger("ctxlab.sessions").setLevel(logging.ERROR)  # the damage is printed below
+    with open_writable_store(store) as library:
+        done = repair_store(library, backup) if repair else None
+        found = check_store(library) if done is None else done.before
+    if json:
+        print_result(show_as.to_json_array(each._asdict() for each in found.found))
+    else:
+        for each in found.found:
+            print_result(str(each))
+    lost = f", {pluralize(found.lost, 'message')} lost" if found.lost else ""
+    said = f"{pluralize(found.sessions, 'session')}, {pluralize(found.messages, 'message')}{lost}"
+    if done is not None:
+        print_note(f"{said}; repaired; the damaged store is kept in {done.backup}")
+    elif found.found:
+        count = pluralize(len(found.found), "finding")
+        where = f" {store}" if store != "." else ""
+        print_note(f"{said}; {count}; to repair: ctxlab sessions doctor --repair{where}")
+        raise typer.Exit(1)
+    else:
+        print_note(f"{said}; nothing is damaged")
+
+
 @app.command("migrate", short_help="Convert a folder of older session files.")
 def migrate(
     folder: str = argument(

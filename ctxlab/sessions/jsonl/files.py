@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
@@ -226,6 +226,32 @@ class SessionFiles:
                 yield
             finally:
                 lock.release()
+
+    @contextmanager
+    def all_locked(self) -> Iterator[None]:
+        """Hold the write locks of all sessions, without waiting for other processes.
+
+        Yields
+        ------
+        None
+            No value; the locks are held inside the ``with`` block.
+
+        Raises
+        ------
+        SessionError
+            If another process holds one of the locks.
+        """
+        folder = self.folder / ".locks"
+        with file_errors(self.folder), ExitStack() as stack:
+            make_folder(folder)
+            for which in range(_LOCK_COUNT):
+                lock = FileLock(folder / f"{which:02}.lock", timeout=0, mode=FILE_MODE)
+                try:
+                    stack.enter_context(lock)
+                except Timeout:
+                    said = "another process is writing to the store; end it first"
+                    raise SessionError(f"{self.folder}: {said}") from None
+            yield
 
     def replace(self, path: Path, content: bytes, *, modified: float | None = None) -> None:
         """Replace a file atomically.

@@ -93,11 +93,17 @@ class _StoredTools(msgspec.Struct):
     tools: tuple[dict[str, Any], ...]
 
 
-class _StoredWindow(msgspec.Struct):
+class StoredWindow(msgspec.Struct):
+    """Resume window of a session: the content of ``session-ID.window.json``."""
+
     born: str
+    "``SessionMeta.born`` of the session"
     position: int
+    "number of messages that the window covers"
     summary: str
+    "summary of the messages before ``recent``"
     recent: list[dict[str, Any]]
+    "rows of the newest messages"
 
 
 class JsonlStore(SessionStore):
@@ -842,7 +848,7 @@ class JsonlStore(SessionStore):
         path, end = self._files.sidecar_path(id, "window"), tail.next_position
         window, position = ResumeWindow(self.caps), -1
         try:
-            row = read_first_row(path, "session-window", _StoredWindow)
+            row = read_first_row(path, "session-window", StoredWindow)
             if row.born == meta.born and row.position <= end:
                 recent = [message_from_row(each) for each in row.recent]
                 window, position = ResumeWindow(self.caps, row.summary, recent), row.position

@@ -124,17 +124,17 @@ def copy_rows(found: SalvagedRows, connection: sqlite3.Connection, path: Path) -
     migrate_schema(connection, path)
     with connection:
         for row in found.rows["chat_sessions"].values():
-            _insert(connection, "chat_sessions", row)
+            insert_row(connection, "chat_sessions", row)
         ids = {id for (id,) in connection.execute("SELECT session_id FROM chat_sessions")}
         for id in {row["session_id"] for row in found.rows["messages"].values()} - ids:
             if is_session_id(id):
-                _insert(connection, "chat_sessions", missing_session(id))
+                insert_row(connection, "chat_sessions", missing_session(id))
         for table in ("messages", "lines", "titles"):
             for _, row in sorted(found.rows[table].items(), key=lambda item: str(item[0])):
                 # Ids of messages are only used by the full-text index, which is built again.
                 changed = {"id": None, "indexed": 0} if table == "messages" else {}
                 with suppress(sqlite3.IntegrityError):
-                    _insert(connection, table, row | changed)
+                    insert_row(connection, table, row | changed)
 
 
 def missing_session(id: str) -> Row:
@@ -177,7 +177,18 @@ def counter_after(turn: int, step: int, text: str | bytes) -> TurnCounter:
     return TurnCounter(turn, step, find_role(text) != "user")
 
 
-def _insert(connection: sqlite3.Connection, table: str, row: Row) -> None:
+def insert_row(connection: sqlite3.Connection, table: str, row: Row) -> None:
+    """Insert a row, unless a row with its key exists. A session that was active is closed.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection with an open transaction.
+    table : str
+        Name of the table.
+    row : dict
+        Values by column.
+    """
     names = [name for name in TABLES[table] if name in row]
     marks = ", ".join("?" for _ in names)
     if table == "chat_sessions" and row.get("status") == "active":

@@ -177,6 +177,25 @@ class SqliteStore(SessionStore):
         """Return the class name and the workspace folder."""
         return f"SqliteStore({str(self.workspace)!r})"
 
+    @classmethod
+    def from_database(cls, path: Path) -> SqliteStore:
+        """Return a store whose database has another path than that of a workspace.
+
+        Parameters
+        ----------
+        path : Path
+            Database file, such as a copy that is not in its place yet.
+
+        Returns
+        -------
+        SqliteStore
+            Store of the database.
+        """
+        store = cls(path.parent)
+        store.path = path
+        store._database = Database(path, store._on_connect)
+        return store
+
     def _on_connect(self, connection: sqlite3.Connection) -> None:
         migrate_schema(connection, self.path)
         if self._wants_index and not self._database.is_read_only:
