@@ -1,7 +1,7 @@
 """Sessions that store the conversation of a live agent, message by message.
 
-Each message is stored before the agent uses it. If the process is killed, only an incomplete reply or
-an unfinished tool call is lost.
+Each message is stored before the agent uses it. If the process is killed, only an unfinished tool call
+is lost. The text of an incomplete reply is kept beside the store until the session is resumed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any, Protocol
 from ctxlab.agent.events import AgentEvent, TurnFinished, TurnResult, collect_result
 from ctxlab.agent.loop import Agent
 from ctxlab.agent.memory import SessionMemory
+from ctxlab.agent.messages import partial_answer
 from ctxlab.context.turns import TurnCounter, TurnLabel, set_turn_offset
 from ctxlab.errors import SessionConflict, SessionError, SpecError
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStore
+from ctxlab.sessions.partial_answer import PartialAnswer
 from ctxlab.sessions.resume_messages import MessageUnit, build_resumed_messages, interrupted_result
 
 _LOG = logging.getLogger("ctxlab.agent")
@@ -80,6 +82,8 @@ class AgentSession:
         self.summarizer = summarizer
         self.closed = False
         self._stored_count = session.messages
+        path = store.partial_path(session.id)
+        self._partial = None if path is None else PartialAnswer(path)
         agent.attach(self, plan=plan)
         agent.memory = SessionMemory(store, self.id)
 
@@ -159,7 +163,8 @@ class AgentSession:
         plan of the session, and the newest messages, within the store's size limits. If the agent
         has no system prompt, the stored one is used. The message with the summary is not stored. If
         a crash left tool calls without results, results that report the interruption are added to
-        the store. Turns, steps and tool results keep their numbers.
+        the store, and so is the text of an answer that a crash interrupted. Turns, steps and tool
+        results keep their numbers.
 
         Parameters
         ----------
@@ -186,7 +191,12 @@ class AgentSession:
         """
         _raise_if_started(agent)
         session, resumed = store.get(id), store.open(id)
-        if missing := _missing_results(store, id):
+        missing = _missing_results(store, id)
+        if (path := store.partial_path(id)) is not None:
+            text = PartialAnswer(path).take(session.messages)
+            answer = partial_answer([text], stopped=False)
+            missing += [] if answer is None else [answer]
+        if missing:
             store.append(id, *missing, expected_position=session.messages)
             session, resumed = store.get(id), store.open(id)
         _load_resumed(agent, store, id, resumed)
@@ -258,6 +268,8 @@ class AgentSession:
     def close(self) -> None:
         """Cancel an unfinished turn and close the session, which can be resumed later."""
         self.agent.cancel()
+        if self._partial is not None:
+            self._partial.remove()
         if self.closed:
             return
         self.store.save(self.id, plan=self.plan)
@@ -308,6 +320,19 @@ class AgentSession:
             self.closed = True
             raise
         self._stored_count += len(messages)
+        if self._partial is not None:
+            self._partial.remove()
+
+    def on_text(self, text: str) -> None:
+        """Keep a piece of an answer on disk until the answer is stored.
+
+        Parameters
+        ----------
+        text : str
+            Text that the model has sent.
+        """
+        if self._partial is not None:
+            self._partial.add(text, self._stored_count)
 
     def on_plan(self, plan: AgentPlan | None) -> None:
         """Store a new plan, before the agent uses it.

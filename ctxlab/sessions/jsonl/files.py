@@ -171,6 +171,21 @@ class SessionFiles:
         """
         return self.folder / f"lines-{id}.jsonl"
 
+    def partial_path(self, id: str) -> Path:
+        """Return the path of the file with the text of an answer that is being received.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Path
+            Path ``partial-ID.jsonl`` in the folder.
+        """
+        return self.folder / f"partial-{id}.jsonl"
+
     def torn_path(self, id: str, number: int) -> Path:
         """Return the path of the backup file for data that was cut off a session file.
 
@@ -420,7 +435,7 @@ class SessionFiles:
         """
         own = re.compile(
             rf"(session-{re.escape(id)}\.([1-9][0-9]*\.jsonl|[0-9]+\.torn|[a-z]+\.json)"
-            rf"|{re.escape(self.summaries_path(id).name)})(\.new)?"
+            rf"|{re.escape(self.summaries_path(id).name)}|{re.escape(self.partial_path(id).name)})(\.new)?"
         )
         return sorted(self.folder / name for name in os.listdir(self.folder) if own.fullmatch(name))
 

@@ -8,6 +8,7 @@ A session has these files:
 - ``session-ID.window.json``: the state to resume from
 - ``session-ID.tools.json``: the tool definitions
 - ``lines-ID.jsonl``: the one-line summaries of the turns
+- ``partial-ID.jsonl``: the text of an answer while it is received
 
 The run time of ``append``, ``open`` and ``save`` does not depend on the length of the session.
 Readers take no locks. The header of a chunk stores the position, the turn and the step at which the
@@ -732,6 +733,10 @@ class JsonlStore(SessionStore):
             self._remove_files(id)
             if meta is None or meta.deleted:
                 raise UnknownSession(id, self.folder)
+
+    @override
+    def partial_path(self, id: str) -> Path | None:
+        return self._files.partial_path(id)
 
     @override
     def close(self) -> None:

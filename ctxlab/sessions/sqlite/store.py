@@ -520,6 +520,12 @@ class SqliteStore(SessionStore):
                 fts.remove_session(session.connection, id)
             session.connection.execute("DELETE FROM chat_sessions WHERE session_id = ?", (id,))
         self._database.truncate_log()
+        with suppress(OSError):
+            self.partial_path(id).unlink(missing_ok=True)
+
+    @override
+    def partial_path(self, id: str) -> Path:
+        return self.path.with_name(f"partial-{id}.jsonl")
 
     @contextmanager
     def _writing_session(self, id: str) -> Iterator[StoredSession]:
