@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from ctxlab.agent.loop import Agent
 from ctxlab.agent.memory import SessionMemory
 from ctxlab.agent.messages import partial_answer
 from ctxlab.context.turns import TurnCounter, TurnLabel, set_turn_offset
-from ctxlab.errors import SessionConflict, SessionError, SpecError
+from ctxlab.errors import SessionConflict, SessionError, SpecError, StoreNotWritable
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStore
 from ctxlab.sessions.partial_answer import PartialAnswer
@@ -81,6 +82,9 @@ class AgentSession:
         "path of the open file, used if no ``file`` is passed to ``stream`` or ``run``"
         self.summarizer = summarizer
         self.closed = False
+        self.allow_unsaved = False
+        "if True, a turn goes on where the disk is full; its messages are stored as soon as they can be"
+        self._unsaved: tuple[Message, ...] = ()
         self._stored_count = session.messages
         path = store.partial_path(session.id)
         self._partial = None if path is None else PartialAnswer(path)
@@ -245,7 +249,8 @@ class AgentSession:
         self._raise_if_closed()
         turn = self.agent.stream(text, file=self.file if file is None else file)
         if self.session.status != "active":
-            self.store.open(self.id)
+            with self._tolerate_unsaved():
+                self.store.open(self.id)
         return self._stream_and_save(turn)
 
     def run(self, text: str, *, file: str | None = None) -> TurnResult:
@@ -272,9 +277,11 @@ class AgentSession:
             self._partial.remove()
         if self.closed:
             return
-        self.store.save(self.id, plan=self.plan)
-        if self.session.status == "active":  # the store may have archived it in the meantime
-            self.store.set_status(self.id, "closed")
+        with self._tolerate_unsaved():
+            self._store()
+            self.store.save(self.id, plan=self.plan)
+            if self.session.status == "active":  # the store may have archived it in the meantime
+                self.store.set_status(self.id, "closed")
         self.closed = True
 
     def _stream_and_save(
@@ -286,7 +293,8 @@ class AgentSession:
                 if isinstance(event, TurnFinished):
                     saved = True  # even if saving fails: the messages are stored already
                     self.agent.mark_plan(awaiting_continuation=event.result.finish == "limit")
-                    self.store.save(self.id, plan=self.plan)
+                    with self._tolerate_unsaved():
+                        self.store.save(self.id, plan=self.plan)
                     if self.summarizer is not None:
                         self.summarizer.turn_completed(self.id)
                 yield event
@@ -315,13 +323,43 @@ class AgentSession:
         """
         self._raise_if_closed()
         try:
-            self.store.append(self.id, *messages, expected_position=self._stored_count)
+            self._store(*messages)
         except SessionConflict:
             self.closed = True
             raise
-        self._stored_count += len(messages)
+        except StoreNotWritable as error:
+            if not self.allow_unsaved:
+                raise
+            if not self._unsaved:
+                said = "the conversation goes on, but new messages are not saved"
+                _LOG.warning("%s; %s", error, said)
+            self._unsaved += messages
         if self._partial is not None:
             self._partial.remove()
+
+    @property
+    def unsaved_count(self) -> int:
+        """Number of messages that could not be stored so far."""
+        return len(self._unsaved)
+
+    def _store(self, *messages: Message) -> None:
+        """Store messages, after those that could not be stored before."""
+        waiting = (*self._unsaved, *messages)
+        if waiting:
+            self.store.append(self.id, *waiting, expected_position=self._stored_count)
+            self._stored_count += len(waiting)
+            if self._unsaved:
+                self._unsaved = ()
+                _LOG.warning("session %s: all messages are saved again", self.id)
+
+    @contextmanager
+    def _tolerate_unsaved(self) -> Iterator[None]:
+        """Ignore a store that cannot be written, if ``allow_unsaved`` is True."""
+        try:
+            yield
+        except StoreNotWritable:
+            if not self.allow_unsaved:
+                raise
 
     def on_text(self, text: str) -> None:
         """Keep a piece of an answer on disk until the answer is stored.
@@ -343,7 +381,8 @@ class AgentSession:
             New plan; None if the agent drops its plan.
         """
         self._raise_if_closed()
-        self.store.save(self.id, plan=plan)
+        with self._tolerate_unsaved():
+            self.store.save(self.id, plan=plan)
 
     def fetch_turn(self, turn: int | str) -> list[dict[str, Any]]:
         """Return all messages of a stored turn or step.

@@ -45,6 +45,10 @@ def command(
     session: str | None = option(
         "--session ID", "Resume the session whose id is ID or begins with ID."
     ),
+    store: Path | None = option(
+        "--store DIR", "Folder in which sessions are stored, instead of the workspace."
+    ),
+    no_save: bool = flag("--no-save", "Save nothing: the session ends with the chat."),
     mcp: list[str] | None = option(
         "--mcp SERVER",
         "Give the agent the tools of an MCP server: a command, such as 'ctxlab serve desktop', or an "
@@ -85,7 +89,8 @@ def command(
     Ctrl+C stops an answer and the commands that it runs. At a prompt with text, Ctrl+C discards the
     text. At an empty prompt, Ctrl+C ends the chat.
 
-    Sessions are stored in DIR/.ctxlab/sessions.db. ctxlab sessions lists and shows them. ctxlab eval
+    Sessions are stored in DIR/.ctxlab/sessions.db. If this folder cannot be written, or with --no-save,
+    the chat works, but nothing is saved. ctxlab sessions lists and shows them. ctxlab eval
     can replay this file.
     """
     from ctxlab.cli.chat.approval_prompt import ApprovalPrompt
@@ -93,8 +98,13 @@ def command(
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.cli.chat.repl import ChatRepl, greeting
     from ctxlab.cli.chat.single_turn import read_message
+    from ctxlab.cli.chat.storage import (
+        is_writable,
+        make_store_folder,
+        open_chat_store,
+        unsaved_copy,
+    )
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
-    from ctxlab.sessions.sqlite.store import SqliteStore
 
     # Exclude litellm from Python's last garbage collection; scanning it takes as long as importing it.
     atexit.register(gc.freeze)
@@ -111,12 +121,20 @@ def command(
     with ExitStack() as stack:
         settings = options.resolve()
         client = settings.make_client()
-        store = SqliteStore(folder, client=client, model=settings.summary_model)
-        stack.enter_context(closing(store))
+        place = folder if store is None else make_store_folder(store)
+        saved = not no_save and is_writable(place)
+        if not saved:
+            why = "--no-save" if no_save else f"{place} cannot be written"
+            print_note(f"{why}: nothing of this chat is saved")
+            place = stack.enter_context(unsaved_copy(place))
+        opened = open_chat_store(place, client, settings.summary_model)
+        stack.enter_context(closing(opened))
         resumed = None
         if session is not None or not (new or once):
-            resumed = _pick_session(store, session, reader)
-        summaries = stack.enter_context(BackgroundSummarizer(store, client, settings.summary_model))
+            resumed = _pick_session(opened, session, reader)
+        summaries = stack.enter_context(
+            BackgroundSummarizer(opened, client, settings.summary_model)
+        )
 
         tools = _start_mcp(mcp, folder, options, stack)
 
@@ -128,7 +146,7 @@ def command(
                 stack.callback(agent.processes.kill_all)
             return agent
 
-        connection = ChatConnection(store, options.resolve, make_agent, summaries)
+        connection = ChatConnection(opened, options.resolve, make_agent, summaries)
         connection.open(resumed)
         chat = ChatRepl(connection, reader)
         code = 0
@@ -141,9 +159,9 @@ def command(
                 chat.run()
         finally:
             id = connection.close()
-            if id is not None and not once:
+            if id is not None and not once and saved:
                 reader.save_history()
-                print_note(_resume_hint(store, id, workspace))
+                print_note(_resume_hint(opened, id, workspace, store))
         if code:
             raise typer.Exit(code)
 
@@ -185,11 +203,12 @@ def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -
         raise typer.Exit from None
 
 
-def _resume_hint(store: SessionStore, id: str, workspace: Path) -> str:
+def _resume_hint(store: SessionStore, id: str, workspace: Path, place: Path | None) -> str:
     """Return a note with the id of a session and the command that resumes the session."""
     from ctxlab.cli.session_lookup import list_all_sessions, short_ids
 
     shown = short_ids(session.id for session in list_all_sessions(store)).get(id, id)
     where = [] if workspace == Path() else ["--workspace", str(workspace)]
+    where += [] if place is None else ["--store", str(place)]
     command = shlex.join(["ctxlab", "chat", *where, "--session", shown])
     return f"session stored as {id}; resume it with: {command}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ctxlab._utils.private_files import create_file, make_folder, open_for_writing
-from ctxlab.errors import SessionError
+from ctxlab.errors import SessionError, StoreNotWritable
 from ctxlab.formats.io.sqlite_file import read_only_uri
 from ctxlab.sessions.sqlite.salvage import count_committed
 
@@ -156,6 +156,7 @@ class Database:
             yield
         except (sqlite3.Error, OverflowError, UnicodeDecodeError, OSError) as error:
             kind = DamagedDatabase if _is_damage(error) else SessionError
+            kind = StoreNotWritable if _is_not_writable(error) else kind
             raise kind(f"{self.path}: {_error_reason(error, self.path)}") from error
 
     @contextmanager
@@ -238,7 +239,7 @@ class Database:
                     file.write(b"*\n")
             create_file(self.path)
         except OSError as error:
-            raise SessionError(
+            raise StoreNotWritable(
                 f"{folder}: cannot create the database folder: {error.strerror or error}"
             ) from None
 
@@ -302,6 +303,11 @@ def decode_text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return DamagedText(data.decode(errors="replace"))
+
+
+def _is_not_writable(error: Exception) -> bool:
+    name = getattr(error, "sqlite_errorname", "")
+    return name.startswith(("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
 
 
 def _is_damage(error: Exception) -> bool:
