@@ -347,16 +347,22 @@ def migrate(
     folder: str = argument(
         "FOLDER", "Folder with session files of an older version of ctxlab.", default=...
     ),
+    dry_run: bool = flag("--dry-run", "Show what would be done, and change nothing."),
 ) -> None:
     """Convert a folder of older session files to the current format, so that --store FOLDER reads it.
 
     Older files have names such as session-ID.jsonl. New files have a number after the id, as in
-    session-ID.1.jsonl. Other files are not changed. If the conversion is interrupted, no data is lost,
-    and you can repeat the command.
+    session-ID.1.jsonl. Headers of version 1 are rewritten. An old file is removed only after the new
+    files were compared with it. Copies of a session are never joined: the same messages are not stored
+    twice, and a file with other messages becomes a session of its own. Other files are not changed. If the
+    conversion is interrupted, no data is lost, and you can repeat the command.
     """
     from ctxlab.sessions.jsonl.migrate import migrate_folder
 
-    print_result(str(migrate_folder(Path(folder).expanduser())))
+    report = migrate_folder(Path(folder).expanduser(), dry_run=dry_run)
+    print_result(str(report))
+    if dry_run:
+        print_note("nothing was changed; leave out --dry-run to migrate")
 
 
 def _list_titles(sessions: list[Session]) -> str:

@@ -149,6 +149,26 @@ def test_other_files_are_not_touched(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
+def test_copies_are_never_joined(tmp_path: Path) -> None:
+    meta = {"type": "meta", "session_id": "a"}
+    write(tmp_path / "session-a.jsonl", [meta, *rows(4)])
+    write(tmp_path / "copy.jsonl", [meta, *rows(4)])
+    write(tmp_path / "longer.jsonl", [meta, *rows(6)])
+    before = snapshot(tmp_path)
+    dry = migrate_folder(tmp_path, dry_run=True)
+    assert snapshot(tmp_path) == before
+    report = migrate_folder(tmp_path)
+    assert report == dry
+    assert [(each.id, each.messages) for each in report.migrated] == [("a", 4), ("a-2", 6)]
+    (skipped,) = report.skipped
+    assert skipped.file == "copy.jsonl"
+    assert "the same messages as session 'a'" in skipped.reason
+    assert contents(tmp_path, "a") == [f"msg {n}" for n in range(4)]
+    assert (tmp_path / "copy.jsonl").exists()
+    again = migrate_folder(tmp_path)
+    assert (again.migrated, again.skipped) == ((), (skipped,))
+
+
 def test_a_session_that_lost_its_meta_file_gets_another(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path, max_history=2)
     store.create(id="a", model="gpt-5")
