@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ASKED = tomllib.loads((HERE / "seeds.toml").read_text(encoding="utf-8"))
 TITLES = {seed: asked.pop("title") for seed, asked in ASKED.items()}
+DEPARTURES = {seed: asked.pop("departures", []) for seed, asked in ASKED.items()}
 PAGE = HERE / "SEEDS.md"
 TAG = re.compile(r"Seed (\d{3}), ([\w-]+(?: \w+)*(?:\.\d+)?)")
 
@@ -39,7 +40,8 @@ def page() -> str:
         "requirement. The column *tests* lists the test files that check it, with the number of tests",
         "if a file has several. The docstring of each of these tests names the requirement:",
         "`git grep 'Seed 002, criterion 3' tests` finds the tests of criterion 3 of document 002.",
-        "`python tests/test_seed_table.py` writes this page.",
+        "`python tests/test_seed_table.py` writes this page. Below each table are the points in which",
+        "ctxlab departs from the document, with the reason.",
         "",
         "In document 003, an *interaction* is a user message with everything that follows, up to the",
         "next user message. ctxlab numbers interactions, and the steps in them: step 3.2 is the second",
@@ -54,6 +56,9 @@ def page() -> str:
                 for file, count in tests[seed, key].items()
             )
             lines.append(f"| {key} | {meaning} | {files} |")
+        if DEPARTURES[seed]:
+            lines += ["", "ctxlab departs from this document:", ""]
+            lines += [f"- {each}" for each in DEPARTURES[seed]]
     return "\n".join(lines) + "\n"
 
 

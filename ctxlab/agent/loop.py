@@ -255,6 +255,7 @@ class Agent:
         self._pieces: list[str] = []  # text of an incomplete reply, received so far
         self._running_turn: weakref.ref[Generator[AgentEvent, None, None]] | None = None
         self._stop_requested = False
+        self._running: Tool | None = None
         if system:
             self._unstored.append(Message("system", repair_surrogates(system), time=time.time()))
             self._append_message(self._unstored[0])
@@ -436,11 +437,14 @@ class Agent:
     def stop(self) -> None:
         """Stop a turn that runs in another thread, with the same effects as Ctrl+C.
 
-        The child processes of tools are ended at once. The turn itself ends when the next piece of
-        text arrives or the current tool call returns; its iterator then raises
+        The child processes of tools and calls of MCP servers are ended at once. The turn itself ends
+        when the next piece of text arrives or the current tool call returns; its iterator then raises
         ``KeyboardInterrupt``.
         """
         self._stop_requested = True
+        running = self._running
+        if running is not None and running.cancel is not None:
+            running.cancel()
         if self.processes is not None:
             self.processes.kill_all()
 
@@ -550,9 +554,17 @@ class Agent:
             result = tool_not_found(call.name, self.tools)
         else:
             stopped = yield from self._approve(tool, call)
-            result = call_tool(tool, call.arguments) if stopped is None else stopped
+            result = self._call(tool, call) if stopped is None else stopped
         self.breaker.record(call.name, result, call.arguments)
         return result
+
+    def _call(self, tool: Tool, call: ToolCall) -> ToolResult:
+        self._running = tool
+        try:
+            self._raise_if_stopped()
+            return call_tool(tool, call.arguments)
+        finally:
+            self._running = None
 
     def _approve(
         self, tool: Tool, call: ToolCall

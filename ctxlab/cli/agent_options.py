@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +64,12 @@ class AgentOptions:
     no_memory: bool = flag(
         "--no-memory", "Give the agent no tools to search and read this and earlier sessions."
     )
+    mcp: list[str] | None = option(
+        "--mcp SERVER",
+        "Give the agent the tools of an MCP server: a command, such as 'ctxlab serve desktop', or an "
+        "address, such as http://127.0.0.1:9000/mcp. Addresses get the token in CTXLAB_MCP_TOKEN. "
+        "May be repeated.",
+    )
     keep_env: list[str] | None = option(
         "--keep-env NAME",
         "Pass this environment variable to the commands that the agent runs. Without this option, "
@@ -73,6 +81,38 @@ class AgentOptions:
         "Model that writes session titles, tables of contents and summaries of resumed sessions. "
         "Default: no model. Titles and summaries are then extracted from the messages.",
     )
+
+    def start_mcp_servers(self, folder: Path, stack: ExitStack) -> tuple[Tool, ...]:
+        """Start the MCP servers of the option ``--mcp`` and return their tools.
+
+        Parameters
+        ----------
+        folder : Path
+            Working directory of the servers.
+        stack : ExitStack
+            Stack with which the servers end.
+
+        Returns
+        -------
+        tuple of Tool
+            Tools of all servers; empty if there is no server.
+
+        Raises
+        ------
+        SpecError
+            If the agent is to have no tools.
+        CtxlabError
+            If a server cannot be started.
+        """
+        if not self.mcp:
+            return ()
+        if self.no_tools:
+            raise SpecError("expected --mcp or --no-tools, got both; use only one of them")
+        from ctxlab.agent.tools.mcp_client import McpServers
+
+        token = os.environ.get("CTXLAB_MCP_TOKEN")
+        servers = McpServers(self.mcp, cwd=folder, keep_env=self.keep_env or (), token=token)
+        return tuple(stack.enter_context(servers).tools)
 
     def resolve(self, session: Session | None = None) -> AgentSettings:
         """Return the settings of an agent: of these options, a session, the environment and the file.

@@ -15,6 +15,7 @@ from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import AgentPlan, ResumeState
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.strategies.helpers.text import clip_text
+from ctxlab.strategies.tool_stubs import OUTCOME_KEY
 
 INTERRUPTED_RESULT = "[Interrupted before it finished: there is no result]"
 """Content of the tool result that is added to a call without a result."""
@@ -113,13 +114,16 @@ def pair_tool_results(messages: Iterable[Message]) -> tuple[Message, ...]:
 TRUNCATION_MARKER = "\n\n[truncated]"
 """Text appended to the content of a message that was cut."""
 
+_KEPT_EXTRA = ("is_error", OUTCOME_KEY)
+"keys of ``Message.extra`` that a resumed session needs, to replace tool results by stubs"
+
 
 def trim_message(message: Message, max_chars: int) -> Message:
     """Cut the content and tool call arguments of a message to ``max_chars`` characters.
 
     The content is converted to a string: images and other content that is not text are replaced by
     their type in brackets. Arguments that are cut remain valid JSON. Fields that are not sent to a
-    provider are dropped, except ``file``.
+    provider are dropped, except ``file`` and what a stub says of a tool result.
 
     Parameters
     ----------
@@ -148,7 +152,8 @@ def trim_message(message: Message, max_chars: int) -> Message:
         share = (max_chars - len(text)) // max(len(calls), 1)
         calls = tuple(ToolCall(c.id, c.name, _trim_arguments(c.arguments, share)) for c in calls)
     content, kept = text or (None if calls else ""), (message.tool_call_id, message.name)
-    return Message(message.role, content, calls, *kept, file=message.file)
+    extra = {key: message.extra[key] for key in _KEPT_EXTRA if message.extra.get(key)}
+    return Message(message.role, content, calls, *kept, file=message.file, extra=extra)
 
 
 def window_row_from_message(message: Message) -> dict[str, Any]:
@@ -168,6 +173,8 @@ def window_row_from_message(message: Message) -> dict[str, Any]:
     row["content"] = row["content"] or ""
     if message.file is not None:
         row["file"] = message.file
+    if message.extra:
+        row["extra"] = message.extra
     return row
 
 

@@ -78,6 +78,8 @@ class Contents:
     "entries of this page, in order of turns"
     formatted: str
     "the entries as a numbered list; below a turn with several steps, the steps are indented"
+    next: int | None = None
+    "number of the first turn of the next page; None if this is the last page"
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,9 @@ def get_contents(
     steps = slice(first_step - 1, None if max_steps is None else first_step - 1 + max_steps)
     entries = list(_iter_entries(library, id, start, count, lines, steps))
     formatted = "\n".join(line for entry in entries for line in _format_entry(entry))
-    return Contents(id, session.title, total, entries, formatted)
+    after = start + len(entries)
+    more = after if entries and after <= total else None
+    return Contents(id, session.title, total, entries, formatted, more)
 
 
 def get_turn(

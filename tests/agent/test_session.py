@@ -25,6 +25,7 @@ from ctxlab import Recording
 from ctxlab.agent.events import TextDelta, ToolCallFinished, ToolCallStarted, TurnFinished
 from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
 from ctxlab.agent.session import AgentSession
+from ctxlab.agent.tools.result import ToolResult
 from ctxlab.context.turns import TurnCounter, step_at
 from ctxlab.errors import ModelUnavailable, SessionConflict, SessionError, SpecError, UnknownSession
 from ctxlab.llm import LiteLLMClient, ScriptedClient
@@ -204,6 +205,31 @@ def test_seed_004_2_the_plan_says_whether_its_step_waits_or_was_broken_off(opene
     live.plan = done = replace(plan, current=None)
     live.run("Thanks")
     assert live.plan == done
+
+
+def test_a_resumed_session_has_the_same_stubs_as_one_that_went_on(opened: Open) -> None:
+    """Seed 000, testing 4: a stub says whether the call failed, also after a restart."""
+
+    def check() -> ToolResult:
+        outcome = {"summary": "exit code 3", "count": 61, "files": ["a.py"]}
+        output = {"exit_code": 3, "output": "line of output\n" * 60}
+        return ToolResult(ok=False, data=output, error="exit code 3", outcome=outcome)
+
+    run_check = calls(("check", "{}"), text="I check.")
+    agent, client = agent_of(run_check, "It fails.", "As I said.", tools=[check])
+    agent.run("Check it")
+    agent.run("So?")
+    live = AgentSession.start(opened(), agent_of(run_check, "It fails.", tools=[check])[0])
+    live.run("Check it")
+    resumed, resumed_client = agent_of("As I said.", tools=[check])
+    AgentSession.resume(opened(), live.id, resumed).run("So?")
+    stub, resumed_stub = (
+        next(m for m in request.messages if m.role == "tool").text
+        for request in (client.requests[-1], resumed_client.requests[-1])
+    )
+    assert json.loads(stub)["status"] == "error"
+    assert json.loads(stub)["count"] == 61
+    assert resumed_stub == stub
 
 
 def test_a_stored_system_prompt_is_used_where_the_agent_has_none(opened: Open) -> None:

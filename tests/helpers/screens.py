@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -203,3 +205,33 @@ def wayland() -> Iterator[dict[str, str]]:
         server.terminate()
         server.wait()
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def wayland_pointer() -> Iterator[None]:
+    """Give the seat of a headless Sway a mouse, through the protocol wlr-virtual-pointer.
+
+    A message of Wayland's wire protocol consists of the id of an object, the number of the request or
+    event, the size of the message, and the arguments.
+    """
+    display, registry, manager, mouse = 1, 2, 3, 4
+    interface = b"zwlr_virtual_pointer_manager_v1\0"
+    socket_path = Path(os.environ["XDG_RUNTIME_DIR"], os.environ["WAYLAND_DISPLAY"])
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(socket_path))
+
+        def request(target: int, number: int, arguments: bytes) -> None:
+            connection.sendall(struct.pack("=IHH", target, number, 8 + len(arguments)) + arguments)
+
+        with connection.makefile("rb") as events:
+            request(display, 1, struct.pack("=I", registry))  # get_registry
+            announced = b""
+            while (
+                interface not in announced
+            ):  # global: number of the interface, its name, its version
+                _, _, size = struct.unpack("=IHH", events.read(8))
+                announced = events.read(size - 8)
+        bound = announced[:4] + struct.pack("=I", len(interface)) + interface
+        request(registry, 0, bound + struct.pack("=II", 1, manager))  # bind version 1
+        request(manager, 0, struct.pack("=II", 0, mouse))  # create_virtual_pointer for any seat
+        yield

@@ -212,3 +212,16 @@ class BothStores(RuleBasedStateMachine):
 
 TestBothStores = BothStores.TestCase
 TestBothStores.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
+
+
+def test_a_summary_does_not_depend_on_when_it_was_written(tmp_path: Path) -> None:
+    """A summary of which no oldest line was kept is continued with the same lines in both stores."""
+    caps = ResumeCaps(messages=1, message_chars=200, total_chars=900, summary_chars=120)
+    chunks = JsonlStore(tmp_path / "c", max_history=1, fsync="never", caps=caps)
+    workspace = SqliteStore(tmp_path / "w", fsync="never", caps=caps)
+    for store in (chunks, workspace):  # one writes its summary with each message, one at the end
+        store.create(id="a")
+        for text in ("x" * 112, "b", "c", "d"):
+            store.append("a", Message("user", text))
+    assert chunks.open("a") == workspace.open("a")
+    workspace.close()

@@ -99,15 +99,17 @@ def test_a_line_that_was_kept_stands_before_an_extracted_one(store: SessionStore
 
 
 @pytest.mark.parametrize(
-    ("start", "limit", "shown"), [(3, 2, [3, 4]), (9, None, [9, 10]), (11, 5, [])]
+    ("start", "limit", "shown", "next"),
+    [(3, 2, [3, 4], 5), (9, None, [9, 10], None), (9, 2, [9, 10], None), (11, 5, [], None)],
 )
 def test_long_contents_are_had_in_pages(
-    store: SessionStore, start: int, limit: int | None, shown: list[int]
+    store: SessionStore, start: int, limit: int | None, shown: list[int], next: int | None
 ) -> None:
     id = stored(store, *(f"Question {n}" for n in range(1, 11)))
     page = get_contents(store, id, start=start, limit=limit)
     assert [each.turn for each in page.entries] == shown
     assert page.total_turns == 10
+    assert page.next == next
     assert [each.summary for each in page.entries] == [f"Question {n}" for n in shown]
 
 
@@ -219,7 +221,14 @@ def test_answers_are_json_with_the_names_of_the_design(store: SessionStore) -> N
     """Seed 003, toc: session_id, session_name, total_turns, entries, formatted."""
     id = stored(store, "One")
     made = json.loads(pydantic.TypeAdapter(Contents).dump_json(get_contents(store, id)))
-    assert set(made) == {"session_id", "session_name", "total_turns", "entries", "formatted"}
+    assert set(made) == {
+        "session_id",
+        "session_name",
+        "total_turns",
+        "entries",
+        "formatted",
+        "next",
+    }
     assert set(made["entries"][0]) == {
         "turn", "id", "summary", "created", "has_prompt", "has_response", "total_steps", "steps",
     }  # fmt: skip

@@ -210,6 +210,22 @@ def test_an_extract_is_never_longer_than_allowed_and_is_deterministic(
     assert summary == extract_summary(extract_summary("", first, limit), then, limit)
 
 
+SHORT_AND_LONG = st.sampled_from(["b", "four words of it", "x" * 112, "y" * 40])
+
+
+@given(
+    texts=st.lists(SHORT_AND_LONG, min_size=3, max_size=9),
+    cut=st.integers(1, 8),
+    limit=st.sampled_from([60, 120, 300]),
+)
+def test_an_extract_that_is_continued_equals_one_of_all_messages(
+    texts: list[str], cut: int, limit: int
+) -> None:
+    messages = [Message("user", text) for text in texts]
+    summary = extract_summary("", messages[:cut], limit)
+    assert extract_summary(summary, messages[cut:], limit) == extract_summary("", messages, limit)
+
+
 def test_an_extract_counts_what_it_left_out_in_earlier_rounds_too() -> None:
     talk = [Message("user", f"question number {i} of the conversation") for i in range(90)]
     summary = ""

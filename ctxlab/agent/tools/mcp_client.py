@@ -19,7 +19,7 @@ import sys
 import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.agent.tools.environment import names_to_keep, without_secrets
 from ctxlab.agent.tools.processes import SUPERVISOR_SCRIPT
-from ctxlab.agent.tools.result import ToolResult, failed_result
+from ctxlab.agent.tools.result import ToolResult, cancelled_result, failed_result
 from ctxlab.agent.tools.tool import Tool
 from ctxlab.errors import CtxlabError, SpecError
 
@@ -164,6 +164,7 @@ class _Server:
         self._connection: _Connection | None = None
         self._last_line = ""
         self._lock = threading.Lock()
+        self._running: set[Future[CallToolResult]] = set()
         if not self.address or "\0" in self.address:
             raise SpecError(f"Expected a command or an address of an MCP server, got {address!r}")
         if self.is_http:
@@ -234,8 +235,11 @@ class _Server:
                 return failed_result(str(error), "network_error")
         client = connection.ready.result()[0]
         future = self._portal.start_task_soon(self._call, client, name, arguments)
+        self._running.add(future)
         try:
             answer = future.result()
+        except CancelledError:
+            return cancelled_result()
         except TimeoutError:
             told = f"{self.label} did not answer within {self._call_timeout:g} s; the call was cancelled"
             return failed_result(f"MCP server {told}", "timeout")
@@ -248,7 +252,14 @@ class _Server:
         except BaseException:
             future.cancel()
             raise
+        finally:
+            self._running.discard(future)
         return _convert_result(answer)
+
+    def cancel_calls(self) -> None:
+        """End all calls that are running, from another thread."""
+        for future in tuple(self._running):
+            future.cancel()
 
     async def _call(self, client: Client, name: str, arguments: dict[str, Any]) -> CallToolResult:
         import anyio
@@ -449,6 +460,7 @@ def _make_tools(servers: Sequence[_Server]) -> tuple[Tool, ...]:
                 schema,
                 _bind(server, tool.name),
                 read_only=bool(hints and hints.read_only_hint),
+                cancel=server.cancel_calls,
             )
     return tuple(made.values())
 

@@ -57,6 +57,8 @@ class Tool:
     single file"""
     command_argument: str | None = None
     "name of the argument with a command for ``/bin/sh``; None if the tool runs none"
+    cancel: Callable[[], object] | None = field(default=None, repr=False, compare=False)
+    "function that ends running calls of the tool, from another thread; None if they cannot be ended"
 
     @property
     def definition(self) -> dict[str, Any]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 import shlex
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +19,6 @@ from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
-    from ctxlab.agent.tools.tool import Tool
     from ctxlab.cli.agent_options import AgentSettings
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.sessions.base import Session, SessionStore
@@ -49,12 +46,6 @@ def command(
         "--store DIR", "Folder in which sessions are stored, instead of the workspace."
     ),
     no_save: bool = flag("--no-save", "Save nothing: the session ends with the chat."),
-    mcp: list[str] | None = option(
-        "--mcp SERVER",
-        "Give the agent the tools of an MCP server: a command, such as 'ctxlab serve desktop', or an "
-        "address, such as http://127.0.0.1:9000/mcp. Addresses get the token in CTXLAB_MCP_TOKEN. "
-        "May be repeated.",
-    ),
     json: bool = flag("--json", "Print each event of a single answer as a line of JSON."),
 ) -> None:
     """Chat with an agent about a folder. Sessions are stored in the folder and can be resumed.
@@ -136,7 +127,7 @@ def command(
             BackgroundSummarizer(opened, client, settings.summary_model)
         )
 
-        tools = _start_mcp(mcp, folder, options, stack)
+        tools = options.start_mcp_servers(folder, stack)
 
         def make_agent(settings: AgentSettings) -> Agent:
             agent = settings.make_agent(folder, client, _NO_TERMINAL, tools)
@@ -164,21 +155,6 @@ def command(
                 print_note(_resume_hint(opened, id, workspace, store))
         if code:
             raise typer.Exit(code)
-
-
-def _start_mcp(
-    servers: list[str] | None, folder: Path, options: AgentOptions, stack: ExitStack
-) -> Sequence[Tool]:
-    """Start MCP servers, which end with ``stack``, and return their tools."""
-    if not servers:
-        return ()
-    if options.no_tools:
-        raise SpecError("expected --mcp or --no-tools, got both; use only one of them")
-    from ctxlab.agent.tools.mcp_client import McpServers
-
-    token = os.environ.get("CTXLAB_MCP_TOKEN")
-    opened = McpServers(servers, cwd=folder, keep_env=options.keep_env or (), token=token)
-    return tuple(stack.enter_context(opened).tools)
 
 
 def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:

@@ -147,24 +147,26 @@ def http(
         parse_strategy(settings.values["strategy"])  # report an invalid strategy before serving
     client, summary_model = settings.make_client(), settings.summary_model
 
-    def agent_for(folder: Path) -> Agent:
-        return settings.make_agent(folder, client, _NO_STREAM)
-
     names_to_keep(options.keep_env or ())
     folders = [resolve_workspace(folder) for folder in workspace or ["."]]
-    if settings.model is not None:
-        agent_for(folders[0])  # report an invalid limit before serving
     chosen_token = _take_token(token)
-    made = server.make_app(
-        folders,
-        agent_for=agent_for,
-        client=client,
-        summary_model=summary_model,
-        store_for=lambda folder: SqliteStore(folder, client=client, model=summary_model),
-        token=chosen_token,
-    )
     what = f"serving {', '.join(map(str, folders))}"
     with ExitStack() as opened:
+        tools = {folder: options.start_mcp_servers(folder, opened) for folder in folders}
+
+        def agent_for(folder: Path) -> Agent:
+            return settings.make_agent(folder, client, _NO_STREAM, tools[folder])
+
+        if settings.model is not None:
+            agent_for(folders[0])  # report an invalid limit before serving
+        made = server.make_app(
+            folders,
+            agent_for=agent_for,
+            client=client,
+            summary_model=summary_model,
+            store_for=lambda folder: SqliteStore(folder, client=client, model=summary_model),
+            token=chosen_token,
+        )
 
         def on_listening(address: str, token: str) -> None:
             page = page_url(address, token)

@@ -52,6 +52,7 @@ def _describe() -> None:
     ctxlab sessions search "retry logic"  search all messages
     ctxlab sessions export 3f2a -o session.jsonl && ctxlab eval session.jsonl
     ctxlab sessions list --store ~/.claude/projects
+    ctxlab sessions doctor                check all sessions; --repair mends them
 
     Sessions are stored in the file .ctxlab/sessions.db of the workspace, the folder of the chat. Times
     are local times. In JSON they are in UTC.
@@ -354,8 +355,8 @@ def migrate(
     Older files have names such as session-ID.jsonl. New files have a number after the id, as in
     session-ID.1.jsonl. Headers of version 1 are rewritten. An old file is removed only after the new
     files were compared with it. Copies of a session are never joined: the same messages are not stored
-    twice, and a file with other messages becomes a session of its own. Other files are not changed. If the
-    conversion is interrupted, no data is lost, and you can repeat the command.
+    twice, and a file with other messages becomes a session of its own. Other files are not changed. If
+    the conversion is interrupted, no data is lost, and you can repeat the command.
     """
     from ctxlab.sessions.jsonl.migrate import migrate_folder
 

@@ -127,10 +127,7 @@ class Overview(SessionLine):
 
 @dataclass(frozen=True)
 class ContentsPage(Contents):
-    """Table of contents of a session, or one page of the table."""
-
-    next: int | None = None
-    "number of the first turn of the next page; None if this is the last page"
+    """Table of contents of a session, or one page of the table, which can be written as text."""
 
     def text(self) -> str:
         """Write the table of contents as a numbered list of turns, with their steps indented.

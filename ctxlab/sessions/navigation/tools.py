@@ -112,9 +112,7 @@ class SessionTools:
         page = contents.get_contents(
             self.library, session.id, start=start, limit=limit, max_steps=max_steps
         )
-        after = start + len(page.entries)
-        more = after if page.entries and after <= page.total_turns else None
-        return ContentsPage(**vars(page), next=more)
+        return ContentsPage(**vars(page))
 
     def session_title_history(self, *, session_id: _SessionId = None) -> TitleHistory:
         """List the titles of a session, newest first, each with the turn that it comes from.

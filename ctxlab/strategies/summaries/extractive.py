@@ -72,7 +72,9 @@ def _fit_lines(lines: list[str], max_chars: int, gap: int, left_out: int) -> lis
     if room < 0:
         return []
     oldest, used = 0, 0
-    while oldest < (gap or len(lines)) and used + len(lines[oldest]) < room // 4:
+    # If lines were omitted earlier, those after the gap are not among the oldest, even if gap is 0.
+    last_oldest = gap if left_out else len(lines)
+    while oldest < last_oldest and used + len(lines[oldest]) < room // 4:
         used += len(lines[oldest]) + 1
         oldest += 1
     newest = len(lines)
@@ -102,6 +104,6 @@ def _iter_lines(message: Message) -> Iterator[str]:
         for call in message.tool_calls:
             leaves = (str(leaf) for _, leaf in call.argument_leaves())
             said = ", ".join(single_line(leaf, _MAX_CALL_CHARS // 2) for leaf in leaves)
-            yield clip_text(f"- {call.name}({said}", _MAX_CALL_CHARS - 1) + ")"
+            yield single_line(f"- {call.name}({said}", _MAX_CALL_CHARS - 1) + ")"
     elif text := single_line(message.text, _MAX_USER_CHARS):
         yield f"- {message.role}: {text}"

@@ -162,6 +162,20 @@ class TestFailures:
                 call(servers, "hang")
             assert psutil.pid_exists(pid)
 
+    def test_a_stopped_agent_does_not_wait_for_a_call(self) -> None:
+        hanging = Message(
+            "assistant", None, tool_calls=(ToolCall("c1", "test_server__hang", "{}"),)
+        )
+        client = ScriptedClient(hanging, "Never said.")
+        with McpServers([SERVER], call_timeout=600) as servers:
+            agent = Agent("gpt-4o", tools=servers.tools, client=client, limit=50_000)
+            running = servers._servers[0]._running
+            threading.Thread(target=lambda: until(lambda: running) and agent.stop()).start()
+            with pytest.raises(KeyboardInterrupt):
+                agent.run("Wait.")
+            assert [message.role for message in agent.manager.history][-1] == "tool"
+            assert call(servers, "add", '{"a": 1}').ok
+
     def test_an_address_without_encryption_gets_no_token(self) -> None:
         with pytest.raises(SpecError, match="Expected an https:// address for a token"):
             McpServers(["http://example.org/mcp"], token="t" * 32)

@@ -118,6 +118,21 @@ def test_an_agent_starts_the_mcp_server_and_talks_over_its_streams(
 
 
 @pytest.mark.e2e
+def test_a_served_agent_has_the_tools_of_an_mcp_server(workspace: Path) -> None:
+    pytest.importorskip("mcp")
+    program = Path(__file__).parents[2] / "helpers" / "mcp_server.py"
+    adding = ToolCall("c1", "test_server__add", '{"a": 41}')
+    replies = [Message("assistant", None, tool_calls=(adding,)), "42."]
+    with talking(replies) as provider:
+        options = ("--model", "openai/gpt-4o", "--mcp", f"{sys.executable} {program}")
+        keys = {"OPENAI_API_KEY": "sk-test", "OPENAI_API_BASE": provider.address}
+        with serving("http", "--port", "0", *options, cwd=workspace, **keys) as address:
+            status, said = asked(f"{address}/chat", {"message": "What is 41 + 1?"})
+        assert (status, json.loads(said)["response"]) == (200, "42.")
+        assert "sum 42" in str(provider.calls[1].body["messages"][-1]["content"])
+
+
+@pytest.mark.e2e
 def test_a_folder_is_served_before_its_first_chat(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()

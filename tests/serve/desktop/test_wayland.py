@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from desktops import COMMAND, EVERYTHING, call, calls, over_stdio, refusal
 from mcp.types import CallToolResult
 from navigating import run
 from PIL import Image
-from screens import needs_wayland, until, wayland
+from screens import needs_wayland, until, wayland, wayland_pointer
 
 pytestmark = [pytest.mark.desktop, needs_wayland]
 GROUND = (0x20, 0x40, 0x60)
@@ -32,9 +34,14 @@ def display() -> Iterator[str]:
 
 @contextmanager
 def terminal(folder: Path, title: str = "Notes") -> Iterator[Path]:
-    """Show a terminal that fills the screen; yield the file with the text that arrives in it."""
+    """Show a terminal that fills the screen; yield the file with the keys and clicks that arrive.
+
+    A click is reported as ``ESC [ < BUTTON ; X ; Y M`` (press) or ``m`` (release), counted from 1.
+    """
     file = folder / "typed"
-    command = ["foot", "-T", title, "sh", "-c", f"stty raw -echo; cat > {file}"]
+    report = r"printf '\033[?1000h\033[?1016h'"
+    command = ["foot", "-o", "pad=0x0", "-T", title]
+    command += ["sh", "-c", f"stty raw -echo; {report}; cat > {file}"]
     env = {**os.environ, "LC_ALL": "C.UTF-8"}
     shown = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
     try:
@@ -82,6 +89,35 @@ def test_typed_text_arrives_exactly_and_only_in_an_allowed_window(
     assert "is not allowed" in refusal(refused)
 
 
+def test_clicks_arrive_at_exactly_the_position_and_only_in_an_allowed_window(
+    display: str, tmp_path: Path
+) -> None:
+    with terminal(tmp_path) as seen, wayland_pointer():
+        outside, elsewhere, *clicked = calls(
+            display,
+            tmp_path,
+            ("mouse_click", {"x": 1280, "y": 10}),
+            ("mouse_click", {"x": 200, "y": 100}),
+            options=(*EVERYTHING, "--window", "Bank"),
+        ) + calls(
+            display,
+            tmp_path,
+            ("mouse_click", {"x": 200, "y": 100}),
+            ("mouse_click", {"x": 499, "y": 299, "button": "middle"}),
+            ("mouse_click", {"x": 300, "y": 150, "button": "right"}),
+            ("mouse_click", {"x": 301, "y": 151, "count": 2}),
+            options=(*EVERYTHING, "--window", "Notes"),
+        )
+        assert not any(each.is_error for each in clicked)
+        until(lambda: seen.read_bytes().count(b"<") >= 10, 5)
+        expected = [(0, 200, 100), (1, 499, 299), (2, 300, 150), (0, 301, 151), (0, 301, 151)]
+        assert seen.read_text() == "".join(
+            f"\033[<{button};{x + 1};{y + 1}{act}" for button, x, y in expected for act in "Mm"
+        )
+    assert "expected a position on the screen of 1280 × 800" in refusal(outside)
+    assert "'Notes' is not allowed" in refusal(elsewhere)
+
+
 def test_a_click_without_a_pointer_device_or_outside_the_screen_is_a_sentence(
     display: str, tmp_path: Path
 ) -> None:
@@ -119,3 +155,43 @@ def test_a_missing_display_is_a_sentence(display: str, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no Wayland display wayland-99" in done.stderr
+
+
+def test_a_compositor_that_hangs_or_dies_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> list[CallToolResult]:
+        async with over_stdio(variables["WAYLAND_DISPLAY"], tmp_path, *EVERYTHING) as client:
+            shot = ("take_screenshot", {"max_side": 100})
+            sway = int(variables["SWAYSOCK"].split(".")[-2])
+            os.kill(sway, signal.SIGSTOP)
+            start = time.monotonic()
+            answers = [await client.call_tool(*shot)]
+            assert time.monotonic() - start < 6
+            os.kill(sway, signal.SIGCONT)
+            answers.append(await client.call_tool(*shot))
+            os.kill(sway, signal.SIGKILL)
+            answers.append(await client.call_tool(*shot))
+            answers.append(await client.call_tool("set_clipboard", {"text": "x"}))
+            return answers
+
+    with wayland() as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        hung, after, dead, clip = run(work)
+    assert "does not answer" in refusal(hung)
+    assert not after.is_error
+    assert "grim failed on the display" in refusal(dead)
+    assert "wl-copy failed on the display" in refusal(clip)
+
+
+def test_a_missing_program_is_named_with_its_package(display: str, tmp_path: Path) -> None:
+    (tmp_path / "sh").symlink_to("/bin/sh")
+
+    async def work() -> CallToolResult:
+        client = over_stdio(display, tmp_path, *EVERYTHING)
+        client.server.env["PATH"] = str(tmp_path)  # type: ignore[union-attr,index]
+        async with client:
+            return await client.call_tool("get_clipboard", {})
+
+    assert "install the package wl-clipboard" in refusal(run(work))
