@@ -10,7 +10,7 @@ Three kinds of old files are migrated:
 An old file is removed after the new files were written and compared with it. Copies of a session are
 never joined: a file with the same messages as another is left as it is, and one with other messages
 becomes a session of its own. The headers of chunks of version 1 are rewritten. If a session has chunks
-but no metadata file, the metadata file is created again. If a migration is interrupted, the next migration
+but no metadata file, the file is created again. If a migration is interrupted, the next one
 repeats it.
 """
 
