@@ -304,11 +304,11 @@ class SqliteStore(SessionStore):
                     return []
                 behind = connection.execute("SELECT 1 FROM messages WHERE indexed = 0 LIMIT 1")
                 if self._has_index and behind.fetchone() is None:
-                    return fts.search_index(connection, query, id, limit, offset)
+                    return fts.search_index(connection, query, id, limit, offset, self.damage)
             if self._has_index and not self._database.is_read_only:
                 with self._database.write_transaction() as connection:
                     fts.index_missing(connection)
-                    return fts.search_index(connection, query, id, limit, offset)
+                    return fts.search_index(connection, query, id, limit, offset, self.damage)
         except DamagedDatabase as error:
             said = f"the database or its full-text index is damaged ({error.__cause__})"
             self.damage.tell(self.path, f"{said}; every message was searched")

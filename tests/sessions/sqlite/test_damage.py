@@ -110,6 +110,7 @@ def test_damage_costs_only_what_was_in_the_damaged_place(
     assert_numbers_agree(store, "a", read)
     assert get_contents(store, "a").total_turns == 30
     assert len(store.search("answer 29", "b")) == 1
+    assert store.search("3 a", "a") is not None
     assert store.damage.found
     if name == "the first page":
         with pytest.raises(SessionError, match="ctxlab sessions doctor --repair"):
