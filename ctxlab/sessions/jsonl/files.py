@@ -34,7 +34,17 @@ _T = TypeVar("_T")
 
 
 class NewerVersion(ReadError):
-    """A newer version of ctxlab wrote the file."""
+    """A newer version of ctxlab wrote the file.
+
+    Parameters
+    ----------
+    path : str or Path
+        File.
+    line : int or None
+        Number of the line.
+    reason : str
+        Description of the error.
+    """
 
 
 def read_first_row(path: Path, kind: str, shape: type[_T]) -> _T:

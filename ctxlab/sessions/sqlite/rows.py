@@ -149,7 +149,13 @@ class StoredSession:
         self.id: str = row["session_id"]
 
     def correct_count(self) -> StoredSession:
-        """Return the session with the number of its messages corrected, if its row has a wrong one."""
+        """Return the session with the number of its messages corrected, if its row has a wrong one.
+
+        Returns
+        -------
+        StoredSession
+            Session with a corrected copy of its row. Nothing is written.
+        """
         for name, value in dict(self.row).items():
             if isinstance(value, DamagedText):
                 said = "bytes that are not UTF-8 were replaced"
