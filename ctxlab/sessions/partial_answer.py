@@ -55,9 +55,8 @@ class PartialAnswer:
             os.write(self._handle, f"{dump_json(text)}\n".encode())
         except OSError as error:
             self._failed = True  # until the next answer
-            _LOG.warning(
-                "%s: %s; the answer is stored when it is complete", self.path, error.strerror
-            )
+            # The store reports a full disk itself, as soon as it stores the answer.
+            _LOG.debug("%s: %s; the answer is stored when it is complete", self.path, error)
 
     def remove(self) -> None:
         """Remove the file, because the answer is stored or was never begun."""
