@@ -176,12 +176,9 @@ def http(
 
         def on_listening(address: str, token: str) -> None:
             page = page_url(address, token)
-            if chosen_token is None:
-                _address_printer(what, None)(address, token)
-                print_note(f"to read sessions in a browser, open {page}")
-            else:
-                hint = "to read sessions in a browser, add /#token= and your token"
-                print_note(f"{what} at {address}; {hint}")
+            _address_printer(what, chosen_token)(address, token)
+            shown = page if chosen_token is None else f"{address}/#token= followed by your token"
+            print_note(f"to read sessions in a browser, open {shown}")
             if open_page:
                 failed = "Expected a browser, found none; open the page yourself"
                 opened.enter_context(open_in_browser(page, lambda: print_note(failed)))

@@ -70,7 +70,8 @@ def serving(*arguments: str, cwd: Path, **variables: str) -> Iterator[str]:
             process.terminate()
             rest = process.stderr.read()
         assert process.wait(60) == 130, rest
-        assert rest.strip() == "Cancelled"
+        hint = re.escape("to read sessions in a browser, open ")
+        assert re.fullmatch(rf"(ctxlab: {hint}.*\n)?(ctxlab: )?Cancelled", rest.strip())
 
 
 def asked(address: str, body: object = None, token: str | None = TOKEN) -> tuple[int, str]:
@@ -219,7 +220,7 @@ def test_the_page_is_opened_in_the_browser_with_the_token(
         env=env | ({"CTXLAB_TOKEN": token} if token else {}),
     ) as process:  # fmt: skip
         assert process.stderr is not None
-        printed = "".join(process.stderr.readline() for _ in range(1 if token else 3))
+        printed = "".join(process.stderr.readline() for _ in range(2 if token else 3))
         until(seen.exists)
         process.terminate()
         assert process.wait(60) == 130
