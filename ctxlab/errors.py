@@ -16,7 +16,8 @@
     │   ├── UnknownSession          no session with the requested id is stored
     │   ├── UnknownTurn             the session has no turn or step with the requested label
     │   ├── SessionActive           another session of the workspace is active
-    │   └── SessionConflict         another process added messages to the session
+    │   ├── SessionConflict         another process added messages to the session
+    │   └── StoreNotWritable        the disk is full or the folder cannot be written
     ├── DesktopError                a desktop did not carry out an action
     ├── SaveError                   results cannot be written
     └── DataMissing                 required data is not downloaded or not installed
@@ -237,6 +238,10 @@ class ModelUnavailable(ModelError):
 
 class SessionError(CtxlabError):
     """A session cannot be opened or written. The message names the reason."""
+
+
+class StoreNotWritable(SessionError):
+    """A session cannot be stored, because the disk is full or the folder cannot be written."""
 
 
 class UnknownSession(SessionError):

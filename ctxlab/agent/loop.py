@@ -95,6 +95,15 @@ class ConversationObserver(Protocol):
             New messages, in the order of the conversation.
         """
 
+    def on_text(self, text: str) -> None:
+        """Receive a piece of an answer, before the answer is complete.
+
+        Parameters
+        ----------
+        text : str
+            Text that the model has sent.
+        """
+
     def on_plan(self, plan: AgentPlan | None) -> None:
         """Receive a new plan before it replaces the agent's current plan.
 
@@ -527,6 +536,8 @@ class Agent:
                     return piece
                 if piece:
                     self._pieces.append(piece)
+                    if self.observer is not None:
+                        self.observer.on_text(piece)
                     yield TextDelta(piece)
         raise ModelUnavailable(f"{self.model}: the stream ended during the reply; try again")
 

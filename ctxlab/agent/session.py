@@ -1,14 +1,15 @@
 """Sessions that store the conversation of a live agent, message by message.
 
-Each message is stored before the agent uses it. If the process is killed, only an incomplete reply or
-an unfinished tool call is lost.
+Each message is stored before the agent uses it. If the process is killed, only an unfinished tool call
+is lost. The text of an incomplete reply is kept beside the store until the session is resumed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Protocol
@@ -16,10 +17,12 @@ from typing import Any, Protocol
 from ctxlab.agent.events import AgentEvent, TurnFinished, TurnResult, collect_result
 from ctxlab.agent.loop import Agent
 from ctxlab.agent.memory import SessionMemory
+from ctxlab.agent.messages import partial_answer
 from ctxlab.context.turns import TurnCounter, TurnLabel, set_turn_offset
-from ctxlab.errors import SessionConflict, SessionError, SpecError
+from ctxlab.errors import SessionConflict, SessionError, SpecError, StoreNotWritable
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStore
+from ctxlab.sessions.partial_answer import PartialAnswer
 from ctxlab.sessions.resume_messages import MessageUnit, build_resumed_messages, interrupted_result
 
 _LOG = logging.getLogger("ctxlab.agent")
@@ -79,7 +82,12 @@ class AgentSession:
         "path of the open file, used if no ``file`` is passed to ``stream`` or ``run``"
         self.summarizer = summarizer
         self.closed = False
+        self.allow_unsaved = False
+        "if True, a turn goes on where the disk is full; its messages are stored as soon as they can be"
+        self._unsaved: tuple[Message, ...] = ()
         self._stored_count = session.messages
+        path = store.partial_path(session.id)
+        self._partial = None if path is None else PartialAnswer(path)
         agent.attach(self, plan=plan)
         agent.memory = SessionMemory(store, self.id)
 
@@ -159,7 +167,8 @@ class AgentSession:
         plan of the session, and the newest messages, within the store's size limits. If the agent
         has no system prompt, the stored one is used. The message with the summary is not stored. If
         a crash left tool calls without results, results that report the interruption are added to
-        the store. Turns, steps and tool results keep their numbers.
+        the store, and so is the text of an answer that a crash interrupted. Turns, steps and tool
+        results keep their numbers.
 
         Parameters
         ----------
@@ -186,7 +195,12 @@ class AgentSession:
         """
         _raise_if_started(agent)
         session, resumed = store.get(id), store.open(id)
-        if missing := _missing_results(store, id):
+        missing = _missing_results(store, id)
+        if (path := store.partial_path(id)) is not None:
+            text = PartialAnswer(path).take(session.messages)
+            answer = partial_answer([text], stopped=False)
+            missing += [] if answer is None else [answer]
+        if missing:
             store.append(id, *missing, expected_position=session.messages)
             session, resumed = store.get(id), store.open(id)
         _load_resumed(agent, store, id, resumed)
@@ -239,7 +253,8 @@ class AgentSession:
         self._raise_if_closed()
         turn = self.agent.stream(text, file=self.file if file is None else file, images=images)
         if self.session.status != "active":
-            self.store.open(self.id)
+            with self._tolerate_unsaved():
+                self.store.open(self.id)
         return self._stream_and_save(turn)
 
     def run(self, text: str, *, file: str | None = None, images: Sequence[str] = ()) -> TurnResult:
@@ -264,11 +279,15 @@ class AgentSession:
     def close(self) -> None:
         """Cancel an unfinished turn and close the session, which can be resumed later."""
         self.agent.cancel()
+        if self._partial is not None:
+            self._partial.remove()
         if self.closed:
             return
-        self.store.save(self.id, plan=self.plan)
-        if self.session.status == "active":  # the store may have archived it in the meantime
-            self.store.set_status(self.id, "closed")
+        with self._tolerate_unsaved():
+            self._store()
+            self.store.save(self.id, plan=self.plan)
+            if self.session.status == "active":  # the store may have archived it in the meantime
+                self.store.set_status(self.id, "closed")
         self.closed = True
 
     def _stream_and_save(
@@ -280,7 +299,8 @@ class AgentSession:
                 if isinstance(event, TurnFinished):
                     saved = True  # even if saving fails: the messages are stored already
                     self.agent.mark_plan(awaiting_continuation=event.result.finish == "limit")
-                    self.store.save(self.id, plan=self.plan)
+                    with self._tolerate_unsaved():
+                        self.store.save(self.id, plan=self.plan)
                     if self.summarizer is not None:
                         self.summarizer.turn_completed(self.id)
                 yield event
@@ -309,11 +329,54 @@ class AgentSession:
         """
         self._raise_if_closed()
         try:
-            self.store.append(self.id, *messages, expected_position=self._stored_count)
+            self._store(*messages)
         except SessionConflict:
             self.closed = True
             raise
-        self._stored_count += len(messages)
+        except StoreNotWritable as error:
+            if not self.allow_unsaved:
+                raise
+            if not self._unsaved:
+                said = "the conversation goes on, but new messages are not saved"
+                _LOG.warning("%s; %s", error, said)
+            self._unsaved += messages
+        if self._partial is not None:
+            self._partial.remove()
+
+    @property
+    def unsaved_count(self) -> int:
+        """Number of messages that could not be stored so far."""
+        return len(self._unsaved)
+
+    def _store(self, *messages: Message) -> None:
+        """Store messages, after those that could not be stored before."""
+        waiting = (*self._unsaved, *messages)
+        if waiting:
+            self.store.append(self.id, *waiting, expected_position=self._stored_count)
+            self._stored_count += len(waiting)
+            if self._unsaved:
+                self._unsaved = ()
+                _LOG.warning("session %s: all messages are saved again", self.id)
+
+    @contextmanager
+    def _tolerate_unsaved(self) -> Iterator[None]:
+        """Ignore a store that cannot be written, if ``allow_unsaved`` is True."""
+        try:
+            yield
+        except StoreNotWritable:
+            if not self.allow_unsaved:
+                raise
+
+    def on_text(self, text: str) -> None:
+        """Keep a piece of an answer on disk until the answer is stored.
+
+        Parameters
+        ----------
+        text : str
+            Text that the model has sent.
+        """
+        if self._partial is not None:
+            self._partial.add(text, self._stored_count)
 
     def on_plan(self, plan: AgentPlan | None) -> None:
         """Store a new plan, before the agent uses it.
@@ -324,7 +387,8 @@ class AgentSession:
             New plan; None if the agent drops its plan.
         """
         self._raise_if_closed()
-        self.store.save(self.id, plan=plan)
+        with self._tolerate_unsaved():
+            self.store.save(self.id, plan=plan)
 
     def fetch_turn(self, turn: int | str) -> list[dict[str, Any]]:
         """Return all messages of a stored turn or step.

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 from uuid import uuid4
 
@@ -725,6 +726,21 @@ class SessionStore(SessionLibrary):
         UnknownSession
             If no session has this id.
         """
+
+    def partial_path(self, id: str) -> Path | None:
+        """Return the file for the text of an answer that is being received; None for no such file.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Path or None
+            Path of the file, which exists only while an answer is received, or after a kill.
+        """
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, get_args
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.errors import SessionError, SpecError
+from ctxlab.errors import SessionError, SpecError, StoreNotWritable
 
 Fsync: TypeAlias = Literal["always", "never"]
 """With ``always``, writes survive a power failure. With ``never``, they survive only a process kill."""
 
+_NOT_WRITABLE = {errno.ENOSPC, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
+_NOT_WRITABLE |= {getattr(errno, name) for name in ("EDQUOT",) if hasattr(errno, name)}
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
 
@@ -185,4 +188,5 @@ def file_errors(place: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SessionError(f"{error.filename or place}: {error.strerror or error}") from None
+        kind = StoreNotWritable if error.errno in _NOT_WRITABLE else SessionError
+        raise kind(f"{error.filename or place}: {error.strerror or error}") from None

@@ -375,6 +375,8 @@ def test_a_store_that_fails_ends_the_turn_and_what_it_did_not_take_was_not_said(
     class Disk(Heard):
         full = True
 
+        def on_text(self, text: str) -> None: ...
+
         def on_messages(self, messages: tuple[Message, ...]) -> None:
             if self.full and len(self.messages) == 3:
                 raise OSError(28, "No space left on device")

@@ -311,6 +311,52 @@ AgentSession.start(store, agent, id=id).run("Go")
 """
 
 
+STREAM = """
+import os, signal, sys
+from ctxlab.agent import Agent, AgentSession
+from ctxlab.sessions import JsonlStore, SqliteStore
+kind, folder, id = sys.argv[1:]
+class Client:
+    def complete(self, request):
+        raise NotImplementedError
+    def complete_all(self, requests):
+        raise NotImplementedError
+    def stream(self, request):
+        for n in range(200):
+            yield f"word{n} "
+        os.kill(os.getpid(), signal.SIGKILL)
+store = JsonlStore(folder + "/s", max_history=7) if kind == "chunks" else SqliteStore(folder)
+AgentSession.start(store, Agent("gpt-4o", client=Client()), id=id).run("Go")
+"""
+
+
+@pytest.mark.e2e(smoke=True)
+def test_the_text_of_an_answer_survives_a_kill(opened: Open, tmp_path: Path) -> None:
+    kind = "chunks" if isinstance(opened(), JsonlStore) else "workspace"
+    program = [sys.executable, "-c", STREAM, kind, str(tmp_path), "abc"]
+    assert subprocess.run(program, timeout=120).returncode == -signal.SIGKILL
+    store = opened()
+    path = store.partial_path("abc")
+    assert path is not None
+    assert path.exists()
+    assert store.get("abc").messages == 1
+    AgentSession.resume(store, "abc", agent_of("Yes.")[0]).run("And?")
+    words = "".join(f"word{n} " for n in range(200))
+    said = [("user", "Go"), ("assistant", f"{words}\n\n[The answer broke off]")]
+    assert stored(opened(), "abc") == [*said, ("user", "And?"), ("assistant", "Yes.")]
+    assert opened().count_turns("abc") == 2
+    assert not path.exists()
+
+
+def test_the_file_of_an_answer_is_removed_when_the_answer_is_stored(opened: Open) -> None:
+    live = AgentSession.start(store := opened(), Agent("gpt-4o", client=Streaming("One two.")))
+    path = store.partial_path(live.id)
+    assert path is not None
+    seen = [path.exists() for event in live.stream("Go") if isinstance(event, TextDelta)]
+    assert seen == [True, True]
+    assert not path.exists()
+
+
 @pytest.mark.e2e
 def test_a_killed_process_loses_nothing_and_its_open_calls_are_answered(
     opened: Open, tmp_path: Path

@@ -76,6 +76,8 @@ class Heard:
         self.messages: list[Message] = []
         agent.attach(self)
 
+    def on_text(self, text: str) -> None: ...
+
     def on_messages(self, messages: tuple[Message, ...]) -> None:
         # The store gets messages before they are part of the history.
         assert not {id(m) for m in messages if m.role != "system"} & {

@@ -86,6 +86,7 @@ class ChatConnection:
             self.agent_session = AgentSession.resume(
                 self.store, session.id, agent, summarizer=self._summarizer
             )
+            self.agent_session.allow_unsaved = True
 
     def start(self) -> AgentSession:
         """Return the session of the chat, and create it if there is none.
@@ -106,6 +107,7 @@ class ChatConnection:
                 summarizer=self._summarizer,
                 meta=self._settings.stored,
             )
+            self.agent_session.allow_unsaved = True
             self._started.append(self.agent_session.id)
         return self.agent_session
 

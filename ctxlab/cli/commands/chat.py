@@ -44,6 +44,10 @@ def command(
     session: str | None = option(
         "--session ID", "Resume the session whose id is ID or begins with ID."
     ),
+    store: Path | None = option(
+        "--store DIR", "Folder in which sessions are stored, instead of the workspace."
+    ),
+    no_save: bool = flag("--no-save", "Save nothing: the session ends with the chat."),
     json: bool = flag("--json", "Print each event of a single answer as a line of JSON."),
 ) -> None:
     """Chat with an agent about a folder. Sessions are stored in the folder and can be resumed.
@@ -83,13 +87,15 @@ def command(
     Ctrl+C stops an answer and the commands that it runs. At a prompt with text, Ctrl+C discards the
     text. At an empty prompt, Ctrl+C and Ctrl+D end the chat. During an answer, Ctrl+D is ignored.
 
-    Sessions are stored in DIR/.ctxlab/sessions.db. ctxlab sessions lists and shows them. ctxlab eval
+    Sessions are stored in DIR/.ctxlab/sessions.db. If this folder cannot be written, or with --no-save,
+    the chat works, but nothing is saved. ctxlab sessions lists and shows them. ctxlab eval
     can replay this file.
     """
     from ctxlab.cli.chat.loading import BackgroundLoader
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.cli.chat.repl import ChatRepl, greeting, new_session_greeting
     from ctxlab.cli.chat.single_turn import read_message
+    from ctxlab.cli.chat.storage import is_writable, make_store_folder
 
     # Exclude litellm from Python's last garbage collection; scanning it takes as long as importing it.
     atexit.register(gc.freeze)
@@ -105,22 +111,28 @@ def command(
     text = read_message(question) if once else ""
     with ExitStack() as stack:
         settings, loader = options.resolve(), BackgroundLoader()
+        place = folder if store is None else make_store_folder(store)
+        saved = not no_save and is_writable(place)
+        if not saved:
+            why = "--no-save" if no_save else f"{place} cannot be written"
+            print_note(f"{why}: nothing of this chat is saved")
 
         def connect() -> ChatConnection:
-            from ctxlab.sessions.sqlite.store import SqliteStore
+            from ctxlab.cli.chat.storage import open_chat_store, unsaved_copy
 
             client, summary_model = settings.make_client(), settings.summary_model
-            store = SqliteStore(folder, client=client, model=summary_model)
-            stack.enter_context(closing(store))
+            used = place if saved else stack.enter_context(unsaved_copy(place))
+            opened = open_chat_store(used, client, summary_model)
+            stack.enter_context(closing(opened))
             resumed = None
             if session is not None or not (new or once):
-                resumed = _pick_session(store, session, reader)
+                resumed = _pick_session(opened, session, reader)
             loader.wait()
             from ctxlab.cli.chat.approval_prompt import ApprovalPrompt
             from ctxlab.cli.chat.connection import ChatConnection
             from ctxlab.sessions.background_summaries import BackgroundSummarizer
 
-            summaries = stack.enter_context(BackgroundSummarizer(store, client, summary_model))
+            summaries = stack.enter_context(BackgroundSummarizer(opened, client, summary_model))
             tools = options.start_mcp_servers(folder, stack)
 
             def make_agent(settings: AgentSettings) -> Agent:
@@ -131,7 +143,7 @@ def command(
                     stack.callback(agent.processes.kill_all)
                 return agent
 
-            connection = ChatConnection(store, options.resolve, make_agent, summaries)
+            connection = ChatConnection(opened, options.resolve, make_agent, summaries)
             connection.open(resumed)
             return connection
 
@@ -142,17 +154,17 @@ def command(
                 code = chat.answer(text, as_json=json)
             else:
                 reader.on_first_prompt = loader.start
-                later = not (session or options.mcp) and options.reserve is None
-                if later and _can_connect_later(settings, new, folder):
+                later = not (session or store or options.mcp) and options.reserve is None
+                if later and _can_connect_later(settings, new, place):
                     print_note(new_session_greeting(settings.model or ""))
                 else:
                     print_note(greeting(chat.connection))
                 chat.run()
         finally:
             id = chat.close()
-            if id is not None and not once:
+            if id is not None and not once and saved:
                 reader.save_history()
-                print_note(_resume_hint(chat.store, id, workspace))
+                print_note(_resume_hint(chat.store, id, workspace, store))
         if code:
             raise typer.Exit(code)
 
@@ -194,11 +206,12 @@ def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -
         raise typer.Exit from None
 
 
-def _resume_hint(store: SessionStore, id: str, workspace: Path) -> str:
+def _resume_hint(store: SessionStore, id: str, workspace: Path, place: Path | None) -> str:
     """Return a note with the id of a session and the command that resumes the session."""
     from ctxlab.cli.session_lookup import list_all_sessions, short_ids
 
     shown = short_ids(session.id for session in list_all_sessions(store)).get(id, id)
     where = [] if workspace == Path() else ["--workspace", str(workspace)]
+    where += [] if place is None else ["--store", str(place)]
     command = shlex.join(["ctxlab", "chat", *where, "--session", shown])
     return f"session stored as {id}; resume it with: {command}"

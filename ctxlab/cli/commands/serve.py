@@ -123,6 +123,9 @@ def http(
     host: str | None = _HOST,
     port: int | None = _PORT,
     token: str | None = _TOKEN,
+    store: Path | None = option(
+        "--store DIR", "Folder in which sessions are stored, instead of the workspace."
+    ),
     open_page: bool = flag("--open", "Open the page with the sessions in the browser."),
 ) -> None:
     """Serve chats and sessions of workspaces over HTTP, and a page to read them in a browser.
@@ -137,9 +140,9 @@ def http(
     """
     from ctxlab.agent.tools.environment import names_to_keep
     from ctxlab.cli.browser import open_in_browser
+    from ctxlab.cli.chat.storage import make_store_folder, open_chat_store
     from ctxlab.serve import http as server
     from ctxlab.serve.runner import page_url
-    from ctxlab.sessions.sqlite.store import SqliteStore
     from ctxlab.strategies import parse_strategy
 
     settings = options.resolve()
@@ -149,6 +152,9 @@ def http(
 
     names_to_keep(options.keep_env or ())
     folders = [resolve_workspace(folder) for folder in workspace or ["."]]
+    if store is not None and len(folders) > 1:
+        raise SpecError(f"--store: expected one workspace, got {len(folders)}; serve one at a time")
+    place = None if store is None else make_store_folder(store)
     chosen_token = _take_token(token)
     what = f"serving {', '.join(map(str, folders))}"
     with ExitStack() as opened:
@@ -164,7 +170,7 @@ def http(
             agent_for=agent_for,
             client=client,
             summary_model=summary_model,
-            store_for=lambda folder: SqliteStore(folder, client=client, model=summary_model),
+            store_for=lambda folder: open_chat_store(place or folder, client, summary_model),
             token=chosen_token,
         )
 

@@ -52,6 +52,7 @@ def _describe() -> None:
     ctxlab sessions search "retry logic"  search all messages
     ctxlab sessions export 3f2a -o session.jsonl && ctxlab eval session.jsonl
     ctxlab sessions list --store ~/.claude/projects
+    ctxlab sessions doctor                check all sessions; --repair mends them
 
     Sessions are stored in the file .ctxlab/sessions.db of the workspace, the folder of the chat. Times
     are local times. In JSON they are in UTC.
@@ -292,21 +293,77 @@ def delete_all(agent: str | None = _AGENT, yes: bool = _YES, store: str | None =
     print_result(f"{pluralize(count, 'session')}{whose} deleted")
 
 
+@app.command("doctor", short_help="Check a store, and repair it.")
+def doctor(
+    store: str = argument("STORE", "A workspace or a folder of session files.", default="."),
+    repair: bool = flag(
+        "--repair", "Back up the store, and replace it by a copy of all that can be read."
+    ),
+    backup: Path | None = option(
+        "--backup DIR",
+        "Folder for the backup, which must not exist. Default: a new folder beside the store.",
+    ),
+    json: bool = JSON,
+) -> None:
+    """Check every session of a store: files or pages, rows, numbers, and the full-text index.
+
+    Without --repair, nothing is changed. Exit code: 0 if the store is in order or was repaired, 1 if
+    something is damaged, 2 if it cannot be read.
+
+    A repair copies the store to a backup first, and never overwrites one. Messages that are lost are
+    replaced by placeholders, so that all others keep their numbers. A store that another process uses is
+    not repaired. If you interrupt a repair, the store is as before.
+    """
+    import logging
+
+    from ctxlab.cli.render import format as show_as
+    from ctxlab.sessions.doctor import check_store, repair_store
+
+    if backup is not None and not repair:
+        raise SpecError("--backup has no effect without --repair; add --repair")
+    logging.getLogger("ctxlab.sessions").setLevel(logging.ERROR)  # the damage is printed below
+    with open_writable_store(store) as library:
+        done = repair_store(library, backup) if repair else None
+        found = check_store(library) if done is None else done.before
+    if json:
+        print_result(show_as.to_json_array(each._asdict() for each in found.found))
+    else:
+        for each in found.found:
+            print_result(str(each))
+    lost = f", {pluralize(found.lost, 'message')} lost" if found.lost else ""
+    said = f"{pluralize(found.sessions, 'session')}, {pluralize(found.messages, 'message')}{lost}"
+    if done is not None:
+        print_note(f"{said}; repaired; the damaged store is kept in {done.backup}")
+    elif found.found:
+        count = pluralize(len(found.found), "finding")
+        where = f" {store}" if store != "." else ""
+        print_note(f"{said}; {count}; to repair: ctxlab sessions doctor --repair{where}")
+        raise typer.Exit(1)
+    else:
+        print_note(f"{said}; nothing is damaged")
+
+
 @app.command("migrate", short_help="Convert a folder of older session files.")
 def migrate(
     folder: str = argument(
         "FOLDER", "Folder with session files of an older version of ctxlab.", default=...
     ),
+    dry_run: bool = flag("--dry-run", "Show what would be done, and change nothing."),
 ) -> None:
     """Convert a folder of older session files to the current format, so that --store FOLDER reads it.
 
     Older files have names such as session-ID.jsonl. New files have a number after the id, as in
-    session-ID.1.jsonl. Other files are not changed. If the conversion is interrupted, no data is lost,
-    and you can repeat the command.
+    session-ID.1.jsonl. Headers of version 1 are rewritten. An old file is removed only after the new
+    files were compared with it. Copies of a session are never joined: the same messages are not stored
+    twice, and a file with other messages becomes a session of its own. Other files are not changed. If
+    the conversion is interrupted, no data is lost, and you can repeat the command.
     """
     from ctxlab.sessions.jsonl.migrate import migrate_folder
 
-    print_result(str(migrate_folder(Path(folder).expanduser())))
+    report = migrate_folder(Path(folder).expanduser(), dry_run=dry_run)
+    print_result(str(report))
+    if dry_run:
+        print_note("nothing was changed; leave out --dry-run to migrate")
 
 
 def _list_titles(sessions: list[Session]) -> str:

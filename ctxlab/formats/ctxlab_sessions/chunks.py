@@ -43,7 +43,7 @@ CHUNK_VERSION = 2
 READABLE_VERSIONS = (1, CHUNK_VERSION)
 """Versions of the chunk format that this version of ctxlab reads."""
 
-_SIDE_FILES = ("meta", "tools", "window", "lines", "torn")
+_SIDE_FILES = ("meta", "tools", "window", "lines", "torn", "partial")
 FILE_TYPES = ("session", *(f"session-{kind}" for kind in _SIDE_FILES))
 """Values of ``type`` in the first line of a session file."""
 

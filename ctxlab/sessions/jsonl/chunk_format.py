@@ -4,14 +4,19 @@ A batch is a group of messages that were appended together. Each row of a batch 
 of the batch follow (``more``); the last row has no such key. A reader can therefore detect and
 ignore an unfinished batch, which remains at the end of a chunk if a process was killed while it
 wrote the batch. In a chunk that is written as a whole, no row stores ``more``.
+
+A damaged line costs the message in it only. It keeps its position, so that the positions, turns and
+steps of all other messages stay valid. A last line without a line break is not damaged but unfinished.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,7 +27,8 @@ from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION, ChunkHeader, pa
 from ctxlab.messages.openai_format import row_from_message
 from ctxlab.messages.types import Message, Role
 from ctxlab.sessions.common import encode_json
-from ctxlab.sessions.jsonl.files import read_first_row
+from ctxlab.sessions.damage import find_role, lost_message
+from ctxlab.sessions.jsonl.files import parse_first_row, read_first_row
 
 _T = TypeVar("_T")
 
@@ -48,6 +54,12 @@ class _RowBrief(msgspec.Struct):
 
 
 _DECODE_BRIEF = msgspec.json.Decoder(_RowBrief).decode
+_ROW_START = re.compile(rb'\{"(?:role|more)":')
+_JOINT = re.compile(rb'\}[\s\S]?(?=\{"(?:role|more)":)')
+_MORE = re.compile(rb'\{"more":([0-9]{1,9}),')
+
+OnDamage: TypeAlias = Callable[[int, str], None]
+"""Function that is called with the number of a damaged line and the reason."""
 
 
 def read_chunk_header(path: Path) -> ChunkHeader:
@@ -68,7 +80,15 @@ def read_chunk_header(path: Path) -> ChunkHeader:
     ReadError
         If the first line is not a valid chunk header.
     """
-    return read_first_row(path, "session", ChunkHeader)
+    try:
+        return read_first_row(path, "session", ChunkHeader)
+    except ReadError:
+        with path.open("rb") as file:
+            joint = _JOINT.search(line := file.readline())
+        # The line break after the header was overwritten.
+        if joint is None or not is_header(line[: joint.start() + 1]):
+            raise
+        return parse_first_row(line[: joint.start() + 1], path, "session", ChunkHeader)
 
 
 def parse_row(text: bytes) -> Any:
@@ -196,9 +216,18 @@ class ChunkTail:
     "offset of the end of the last finished batch, in bytes"
     has_newline: bool = True
     "True if the last line ends with a line break"
+    is_damaged: bool = False
+    "True if a line of the chunk is damaged; nothing is appended to such a chunk"
 
     @classmethod
-    def read(cls, path: Path, header: ChunkHeader | None = None) -> ChunkTail:
+    def read(
+        cls,
+        path: Path,
+        header: ChunkHeader | None = None,
+        *,
+        sealed: bool = False,
+        on_damage: OnDamage | None = None,
+    ) -> ChunkTail:
         """Read a chunk and return the state at its end.
 
         Parameters
@@ -208,6 +237,10 @@ class ChunkTail:
         header : ChunkHeader, optional
             Header of the chunk. By default, the header is read from the file. In a file of version 1,
             it has no step, and the turns and steps of the returned state are then not valid.
+        sealed : bool, default False
+            True if another chunk follows.
+        on_damage : callable, optional
+            Function that is called for each damaged line.
 
         Returns
         -------
@@ -217,17 +250,23 @@ class ChunkTail:
         Raises
         ------
         ReadError
-            If the chunk has an invalid header or an invalid line before the last line.
+            If no header is given and that of the chunk is invalid.
         """
         said = header or read_chunk_header(path)
+        tail = cls(said.chunk, said.first, said.turn, said.step or 0, said.replied)
+
+        def note(line: int, reason: str) -> None:
+            tail.is_damaged = True
+            if on_damage is not None:
+                on_damage(line, reason)
+
         with path.open("rb") as file:
-            end = len(file.readline())
-        tail = cls(said.chunk, said.first, said.turn, said.step or 0, said.replied, end_offset=end)
-        line = 1
-        for batch in read_batches(path, _parse_role, end, line):
+            tail.end_offset = len(first) if is_header(first := file.readline()) else 0
+            tail.is_damaged = not tail.end_offset or not first.endswith(b"\n")
+        for batch in read_batches(path, _parse_role, _lost_role, sealed=sealed, on_damage=note):
             for each in batch:
                 tail.add_roles(each.value)
-            tail.end_offset, line, tail.has_newline = batch[-1][1:]
+            tail.end_offset, _, tail.has_newline = batch[-1][1:]
         with path.open("rb") as file:
             file.seek(tail.end_offset)
             if (rest := file.read()) and not rest.strip():  # blank lines only
@@ -275,13 +314,33 @@ class ChunkTail:
         self.message_count += len(roles)
 
 
+def is_header(text: bytes) -> bool:
+    """Return True if a line is the header of a chunk.
+
+    Parameters
+    ----------
+    text : bytes
+        First line of a file.
+
+    Returns
+    -------
+    bool
+        True if the line is a JSON object with the type of a chunk header.
+    """
+    try:
+        row = parse_json(text)
+    except ValueError:
+        return False
+    return isinstance(row, dict) and (row.get("type"), row.get("format")) == ("session", "ctxlab")
+
+
 def read_batches(
     path: Path,
     parse: Callable[[bytes], tuple[_T, int]],
-    start: int = 0,
-    line: int = 0,
+    lost: Callable[[bytes, str], _T],
     *,
     sealed: bool = False,
+    on_damage: OnDamage | None = None,
 ) -> Iterator[list[ChunkLine[_T]]]:
     """Yield the finished batches of a chunk.
 
@@ -292,49 +351,88 @@ def read_batches(
     parse : callable
         Function that parses a line. It returns the parsed value and the number of rows of the batch
         that follow the line.
-    start : int, default 0
-        Offset in the file at which to start reading, in bytes.
-    line : int, default 0
-        Number of lines before ``start``.
+    lost : callable
+        Function that gets a damaged line and the reason, and returns the value that replaces it.
     sealed : bool, default False
-        If True, the chunk must not end with an unfinished batch, because another chunk follows.
+        If True, another chunk follows. The last line and the last batch are then finished, so that an
+        incomplete one is damaged.
+    on_damage : callable, optional
+        Function that is called for each damaged line, with its number and the reason.
 
     Yields
     ------
     list of ChunkLine
         Lines of the next batch.
-
-    Raises
-    ------
-    ReadError
-        If a line before the last line is malformed. If ``sealed`` is True, also if the last line is
-        malformed or the last batch is unfinished.
     """
+    tell = on_damage or (lambda line, reason: None)
     batch: list[ChunkLine[_T]] = []
-    broken: tuple[int, str] | None = None
+    more = offset = 0
+    before = b""
+    is_broken = False  # the line before cannot be parsed
     with path.open("rb") as file:
-        file.seek(start)
-        for number, text in enumerate(file, start=line + 1):
-            start += len(text)
-            if number == 1 or not text.strip():  # the header
+        for number, text in enumerate(file, start=1):
+            offset += len(text)
+            newline = text.endswith(b"\n")
+            if not text.strip() or (number == 1 and is_header(text)):
+                is_broken = number == 1 and not text.strip()
                 continue
-            if broken is not None:
-                raise ReadError(path, *broken)
+            rows: list[tuple[bytes, _T, int]] = []
             try:
-                value, more = parse(text)
+                rows = [(text, *parse(text))]
             except ValueError as error:
-                broken = number, str(error)
-                continue
-            batch.append(ChunkLine(value, start, number, text.endswith(b"\n")))
-            if not more:
-                yield batch
-                batch = []
-    if sealed and broken is not None:
-        raise ReadError(path, *broken)
-    if sealed and batch:
-        raise ReadError(
-            path, batch[-1].number, "messages that were appended together with this one are missing"
-        )
+                if rows := _split_joined(text, parse):
+                    tell(number, "a line break is missing; the messages of this line could be read")
+                elif not newline and not sealed:
+                    break  # an unfinished write
+                elif number == 1 and not _ROW_START.search(text):
+                    is_broken = True
+                    continue  # a damaged header, which its reader reports
+                elif is_broken and not _ROW_START.match(text):  # the rest of the line before
+                    if batch:
+                        before += text
+                        value = lost(before, f"{path.name}:{batch[-1].number} cannot be read")
+                        batch[-1] = ChunkLine(value, offset, batch[-1].number, newline)
+                    continue
+                else:
+                    tell(number, f"{error}; the message in this line is lost")
+            is_broken = not rows
+            if is_broken:
+                match = _MORE.match(text)
+                following = more - 1 if batch and more else int(match[1]) if match else 0
+                rows = [(text, lost(text, f"{path.name}:{number} cannot be read"), following)]
+            for row, value, following in rows:
+                if batch and not more:
+                    yield batch
+                    batch = []
+                if batch and following == more and row == before:
+                    tell(number, "the line before is repeated; its message is read once")
+                    batch[-1] = batch[-1]._replace(end_offset=offset, has_newline=newline)
+                    continue
+                if batch and following != more - 1:
+                    tell(number, "messages that were appended together with this one are missing")
+                batch.append(ChunkLine(value, offset, number, newline))
+                more, before = following, row
+    if sealed and batch and more:
+        reason = "messages that were appended together with this one are missing"
+        tell(batch[-1].number, reason)
+    if batch and (sealed or not more):
+        yield batch
+
+
+def _split_joined(
+    text: bytes, parse: Callable[[bytes], tuple[_T, int]]
+) -> list[tuple[bytes, _T, int]]:
+    """Parse a line in which the line break after a row was overwritten. Return [] if it is none."""
+    if not text.endswith(b"\n"):
+        with suppress(ValueError):
+            return [(text, *parse(text[:-1]))]
+    for joint in _JOINT.finditer(text):
+        parts = [text[: joint.start() + 1], text[joint.end() :]]
+        if is_header(parts[0]):
+            parts = parts[1:]
+        with suppress(ValueError):
+            return [(part, *parse(part)) for part in parts]
+    return []
 
 
 def parse_message_row(text: bytes) -> tuple[Message, int]:
@@ -358,6 +456,28 @@ def parse_message_row(text: bytes) -> tuple[Message, int]:
         If the line is not a valid message.
     """
     return parse_chunk_row(parse_row(text))
+
+
+def lost_row(text: bytes, reason: str) -> Message:
+    """Return the placeholder of the message in a damaged line.
+
+    Parameters
+    ----------
+    text : bytes
+        Damaged line.
+    reason : str
+        File and line.
+
+    Returns
+    -------
+    Message
+        Placeholder with the role of the lost message, as far as it is legible.
+    """
+    return lost_message(find_role(text), reason)
+
+
+def _lost_role(text: bytes, reason: str) -> Role:
+    return lost_row(text, reason).role
 
 
 def _parse_role(text: bytes) -> tuple[Role, int]:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,20 @@ _LOCK_COUNT = 64
 _LOCK_TIMEOUT = 60.0  # seconds; a lock is normally held for milliseconds
 _LOG = logging.getLogger("ctxlab.sessions")
 _T = TypeVar("_T")
+
+
+class NewerVersion(ReadError):
+    """A newer version of ctxlab wrote the file.
+
+    Parameters
+    ----------
+    path : str or Path
+        File.
+    line : int or None
+        Number of the line.
+    reason : str
+        Description of the error.
+    """
 
 
 def read_first_row(path: Path, kind: str, shape: type[_T]) -> _T:
@@ -55,18 +69,45 @@ def read_first_row(path: Path, kind: str, shape: type[_T]) -> _T:
     ReadError
         If the line has another type or version, or if a field is missing or invalid.
     """
+    with path.open("rb") as file:
+        return parse_first_row(file.readline(), path, kind, shape)
+
+
+def parse_first_row(text: bytes, path: Path, kind: str, shape: type[_T]) -> _T:
+    """Parse the first line of a session file and check its type, version and fields.
+
+    Parameters
+    ----------
+    text : bytes
+        First line of the file.
+    path : Path
+        File, for error messages.
+    kind : str
+        Expected value of the key ``type`` in the line's JSON object.
+    shape : type
+        Struct class with the required fields.
+
+    Returns
+    -------
+    object
+        The line's JSON object, as an instance of ``shape``.
+
+    Raises
+    ------
+    ReadError
+        If the line has another type or version, or if a field is missing or invalid.
+    """
     try:
-        with path.open("rb") as file:
-            row = parse_json(file.readline())
+        row = parse_json(text)
     except ValueError:
         row = None
     if not isinstance(row, dict) or (row.get("type"), row.get("format")) != (kind, "ctxlab"):
         hint = "convert older formats with ctxlab sessions migrate"
         raise ReadError(path, 1, f"expected a ctxlab header of type {kind!r}; {hint}")
-    if row.get("version") not in READABLE_VERSIONS:
+    if (version := row.get("version")) not in READABLE_VERSIONS:
         known = f"expected a version of at most {CHUNK_VERSION}"
-        reason = f"{known}, got {row.get('version')!r}; upgrade ctxlab"
-        raise ReadError(path, 1, reason)
+        kind_of_error = NewerVersion if isinstance(version, int) else ReadError
+        raise kind_of_error(path, 1, f"{known}, got {version!r}; upgrade ctxlab")
     try:
         return msgspec.convert(row, shape)
     except (msgspec.ValidationError, ValueError) as error:
@@ -140,6 +181,21 @@ class SessionFiles:
         """
         return self.folder / f"lines-{id}.jsonl"
 
+    def partial_path(self, id: str) -> Path:
+        """Return the path of the file with the text of an answer that is being received.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Path
+            Path ``partial-ID.jsonl`` in the folder.
+        """
+        return self.folder / f"partial-{id}.jsonl"
+
     def torn_path(self, id: str, number: int) -> Path:
         """Return the path of the backup file for data that was cut off a session file.
 
@@ -195,6 +251,32 @@ class SessionFiles:
                 yield
             finally:
                 lock.release()
+
+    @contextmanager
+    def all_locked(self) -> Iterator[None]:
+        """Hold the write locks of all sessions, without waiting for other processes.
+
+        Yields
+        ------
+        None
+            No value; the locks are held inside the ``with`` block.
+
+        Raises
+        ------
+        SessionError
+            If another process holds one of the locks.
+        """
+        folder = self.folder / ".locks"
+        with file_errors(self.folder), ExitStack() as stack:
+            make_folder(folder)
+            for which in range(_LOCK_COUNT):
+                lock = FileLock(folder / f"{which:02}.lock", timeout=0, mode=FILE_MODE)
+                try:
+                    stack.enter_context(lock)
+                except Timeout:
+                    said = "another process is writing to the store; end it first"
+                    raise SessionError(f"{self.folder}: {said}") from None
+            yield
 
     def replace(self, path: Path, content: bytes, *, modified: float | None = None) -> None:
         """Replace a file atomically.
@@ -297,8 +379,8 @@ class SessionFiles:
             Session id.
         """
         with path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
+            file.seek(0 if not path.stat().st_size else -1, os.SEEK_END)
+            if file.read() not in (b"\n", b""):
                 self.truncate(path, path.read_bytes().rfind(b"\n") + 1, id)
 
     def remove_chunk(self, id: str, number: int) -> None:
@@ -318,6 +400,36 @@ class SessionFiles:
             path.unlink()
             self.sync_folder()
 
+    def keep_damaged(self, path: Path, id: str) -> None:
+        """Save the content of a damaged file to a backup file, before the file is replaced.
+
+        Parameters
+        ----------
+        path : Path
+            Damaged file; not a chunk. If it does not exist, nothing is done.
+        id : str
+            Session id.
+        """
+        if path.exists():
+            self._back_up(path.read_bytes(), path, 0, id, 0, "of a damaged file")
+
+    def list_chunks(self, id: str) -> list[int]:
+        """Return the numbers of the chunks of a session that exist, in order.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        list of int
+            Chunk numbers.
+        """
+        names = os.listdir(self.folder) if self.folder.is_dir() else []
+        found = (match for name in names if (match := CHUNK_PATTERN.fullmatch(name)))
+        return sorted(int(match["number"]) for match in found if match["id"] == id)
+
     def list_files(self, id: str) -> list[Path]:
         """Return all files of a session, including temporary files left behind by killed processes.
 
@@ -333,18 +445,27 @@ class SessionFiles:
         """
         own = re.compile(
             rf"(session-{re.escape(id)}\.([1-9][0-9]*\.jsonl|[0-9]+\.torn|[a-z]+\.json)"
-            rf"|{re.escape(self.summaries_path(id).name)})(\.new)?"
+            rf"|{re.escape(self.summaries_path(id).name)}|{re.escape(self.partial_path(id).name)})(\.new)?"
         )
         return sorted(self.folder / name for name in os.listdir(self.folder) if own.fullmatch(name))
 
-    def _back_up(self, rest: bytes, path: Path, at: int, id: str, number: int) -> None:
+    def _back_up(
+        self,
+        rest: bytes,
+        path: Path,
+        at: int,
+        id: str,
+        number: int,
+        what: str = "of an unfinished append",
+    ) -> None:
         backup = self.torn_path(id, number)
         before = backup.read_bytes() if backup.exists() else b""
         text = rest.decode(errors="replace")
         cut = encode_first_row("session-torn", id, file=path.name, at=at, cut=text)
         self.replace(backup, before + cut)
-        lost = f"{len(rest)} bytes of an unfinished append"
-        _LOG.warning("%s: cut off %s and saved them to %s", path, lost, backup.name)
+        _LOG.warning(
+            "%s: cut off %d bytes %s and saved them to %s", path, len(rest), what, backup.name
+        )
 
 
 def encode_first_row(kind: str, id: str, **fields: Any) -> bytes:

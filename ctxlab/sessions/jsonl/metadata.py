@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 
+from ctxlab._utils.jsonio import parse_json
 from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION
 from ctxlab.sessions.base import AgentPlan, Session, SessionStatus
 from ctxlab.sessions.titles import TitleChange
@@ -94,3 +97,48 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 _SESSION_FIELDS = set(SessionMeta.__struct_fields__) & set(Session.__dataclass_fields__)
+_VALUE = r'\s*:\s*("(?:[^"\\]|\\.)*"|true|false|-?[0-9][0-9.eE+-]*)'
+
+
+def salvage_fields(text: bytes) -> dict[str, Any]:
+    """Read the fields of a damaged metadata file that are still legible.
+
+    Parameters
+    ----------
+    text : bytes
+        Content of the file.
+
+    Returns
+    -------
+    dict of str to object
+        Valid values by the names of fields of ``SessionMeta``.
+
+    Examples
+    --------
+    >>> salvage_fields(b'{"type":"session-meta","title":"Fix it","status":"closed","agent":#')
+    {'title': 'Fix it', 'status': 'closed'}
+    """
+    said = text.decode(errors="replace")
+    with suppress(ValueError):
+        row = parse_json(said)  # only bytes that are not UTF-8 were damaged
+        if isinstance(row, dict):
+            return {name: row[name] for name in _valid_fields(row)}
+    found: dict[str, Any] = {}
+    for name in SessionMeta.__struct_fields__:
+        # The first value is that of the session; titles and the plan contain others of this name.
+        if match := re.search(f'"{name}"{_VALUE}', said):
+            with suppress(ValueError):
+                found[name] = parse_json(match[1])
+    return {name: found[name] for name in _valid_fields(found)}
+
+
+def _valid_fields(row: dict[str, Any]) -> list[str]:
+    """Return the names of the fields of ``SessionMeta`` whose values have the right type."""
+    valid = []
+    for name in SessionMeta.__struct_fields__:
+        if name in row:
+            needed = {"born": "", "created": 0.0, "updated": 0.0, name: row[name]}
+            with suppress(msgspec.ValidationError, ValueError):
+                msgspec.convert(needed, SessionMeta)
+                valid.append(name)
+    return valid

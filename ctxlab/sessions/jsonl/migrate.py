@@ -7,33 +7,40 @@ Three kinds of old files are migrated:
 - any ``*.jsonl`` that begins with a line of metadata and has rows like
   ``{"type": "user", "content": …}``
 
-An old file is removed after the new files were written and compared with it. If a session has chunks
-but no metadata file, the metadata file is created again. If a migration is interrupted, the next
-migration repeats it.
+An old file is removed after the new files were written and compared with it. Copies of a session are
+never joined: a file with the same messages as another is left as it is, and one with other messages
+becomes a session of its own. The headers of chunks of version 1 are rewritten. If a session has chunks
+but no metadata file, the file is created again. If a migration is interrupted, the next one
+repeats it.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import msgspec
 from msgspec.structs import replace
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.jsonio import dump_json
 from ctxlab.errors import CtxlabError, SessionError
-from ctxlab.formats.ctxlab_sessions.chunks import sniff
+from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION, sniff
 from ctxlab.formats.fields import get_number, get_text, get_time
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import STATUSES
-from ctxlab.sessions.common import Fsync, check_session_id
-from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, parse_row, read_chunk_header
+from ctxlab.sessions.common import Fsync, check_session_id, file_errors
+from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, is_header, parse_row
 from ctxlab.sessions.jsonl.files import CHUNK_PATTERN, encode_first_row
 from ctxlab.sessions.jsonl.metadata import SessionMeta
 from ctxlab.sessions.jsonl.store import JsonlStore
@@ -81,6 +88,19 @@ class UnreadableLine(NamedTuple):
         return f"{self.file}:{self.line}: {self.reason}; the line was saved to {self.kept_in}"
 
 
+class UpgradedSession(NamedTuple):
+    """Session whose files of version 1 were rewritten."""
+
+    id: str
+    "session id"
+    chunks: int
+    "number of rewritten chunks"
+
+    def __str__(self) -> str:
+        """Return the session id and the number of chunks, on one line."""
+        return f"session {self.id}: {pluralize(self.chunks, 'chunk')} of version 1 rewritten"
+
+
 class SkippedFile(NamedTuple):
     """Old file that was not migrated."""
 
@@ -104,15 +124,21 @@ class MigrationReport:
     "lines of old files that could not be read"
     skipped: tuple[SkippedFile, ...] = ()
     "old files that were not migrated"
+    upgraded: tuple[UpgradedSession, ...] = ()
+    "sessions whose files of version 1 were rewritten"
 
     def __str__(self) -> str:
         """Return one line of text per session, unreadable line and skipped file."""
-        lines = map(str, (*self.migrated, *self.unreadable, *self.skipped))
+        lines = map(str, (*self.migrated, *self.upgraded, *self.unreadable, *self.skipped))
         return "\n".join(lines) or "nothing to migrate"
 
 
 def migrate_folder(
-    folder: str | Path, *, max_history: int = 200, fsync: Fsync = "always"
+    folder: str | Path,
+    *,
+    max_history: int = 200,
+    fsync: Fsync = "always",
+    dry_run: bool = False,
 ) -> MigrationReport:
     """Convert session files of older formats in a folder to chunks. Subfolders are not searched.
 
@@ -130,6 +156,8 @@ def migrate_folder(
         Maximum number of messages of a chunk.
     fsync : {'always', 'never'}, default 'always'
         With ``always``, writes survive a power failure; see ``JsonlStore``.
+    dry_run : bool, default False
+        If True, nothing in the folder is changed. The migration is carried out in a temporary copy.
 
     Returns
     -------
@@ -144,24 +172,78 @@ def migrate_folder(
     store = JsonlStore(folder, max_history=max_history, fsync=fsync)
     if not store.folder.is_dir():
         raise SessionError(f"{store.folder}: no such folder; pass an existing folder")
+    if dry_run:
+        with TemporaryDirectory(prefix="ctxlab-") as copy, file_errors(store.folder):
+            for path in store.folder.iterdir():
+                if path.is_file():
+                    shutil.copy2(path, copy)
+            return migrate_folder(copy, max_history=max_history, fsync="never")
     moved: list[MigratedSession] = []
     broken: list[UnreadableLine] = []
     left: list[SkippedFile] = []
     for id, first in _find_first_chunks(store.folder).items():
         try:
-            if store._find_meta(check_session_id(id)) is None:
-                moved += _restore_meta(store, id, first)
+            moved += _restore_meta(store, check_session_id(id))
         except CtxlabError as error:
             left.append(SkippedFile(first.name, str(error)))
-    for id, paths in _find_legacy_files(store.folder).items():
+    upgraded: list[UpgradedSession] = []
+    for id in store._list_ids():
+        with suppress(CtxlabError):  # who reads the session is told
+            upgraded += _rewrite_version_1(store, id)
+    taken = set[str]()
+    for wanted, paths in _find_legacy_files(store.folder):
+        id, number = wanted, 1
         try:
+            if wanted in taken:  # a copy of a session that was migrated before
+                _refuse_same_messages(store, wanted, paths)
+                while store._find_meta(check_session_id(id)) is not None:
+                    id, number = f"{wanted}-{number + 1}", number + 1
+            taken.add(wanted)
             done, unread = _Migration(store, check_session_id(id), paths).run()
         except CtxlabError as error:
-            left += [SkippedFile(path.name, str(error)) for path in paths]
+            kept = [path if path.exists() else path.with_suffix(".old") for path in paths]
+            left += [SkippedFile(path.name, str(error)) for path in kept]
         else:
             moved += done
             broken += unread
-    return MigrationReport(tuple(moved), tuple(broken), tuple(left))
+    return MigrationReport(tuple(moved), tuple(broken), tuple(left), tuple(upgraded))
+
+
+def _refuse_same_messages(store: JsonlStore, id: str, paths: list[Path]) -> None:
+    """Raise ``SessionError`` if old files contain the same messages as a session."""
+    rows = chain.from_iterable(map(read_legacy_rows, paths))
+    messages = (row.message for row in rows if row.message is not None)
+    if all(old == new for old, new in zip_longest(messages, store.read_messages(id))):
+        said = f"it has the same messages as session {id!r}; remove it if you do not need it"
+        raise SessionError(said)
+
+
+def _rewrite_version_1(store: JsonlStore, id: str) -> list[UpgradedSession]:
+    """Rewrite the files of version 1 of a session, so that they number turns and steps."""
+    files = store._files
+    with files.locked(id):
+        headers = [(n, store._parse_header(id, n)) for n in files.list_chunks(id)]
+        old = [n for n, header in headers if header is not None and header.step is None]
+        summaries = files.summaries_path(id)
+        version, _ = store._read_summaries(id)
+        if not old and version == CHUNK_VERSION:
+            return []
+        meta, lines = store._load_meta(id), store.turn_summaries(id)
+        if version != CHUNK_VERSION:
+            rows = [
+                f"{dump_json({'turn': n, 'line': line})}\n".encode() for n, line in lines.items()
+            ]
+            files.replace(summaries, encode_first_row("session-lines", id) + b"".join(rows))
+        new = {number: store._count_header(id, number) for number in old}
+        for number, header in new.items():
+            path = files.chunk_path(id, number)
+            first, newline, rest = path.read_bytes().partition(b"\n")
+            text = dump_json(msgspec.to_builtins(replace(header, version=CHUNK_VERSION))).encode()
+            if is_header(first):
+                files.replace(path, text + newline + rest, modified=path.stat().st_mtime)
+        store._write_meta(id, meta)
+        store.close()
+    return [UpgradedSession(id, len(old))]
 
 
 class _Migration:
@@ -181,6 +263,7 @@ class _Migration:
             known = self.store._find_meta(self.id)
             if known is not None and not known.deleted:
                 if known.source != source:
+                    _refuse_same_messages(self.store, self.id, self.paths)
                     raise SessionError(f"session {self.id!r} exists already; rename {names[0]}")
                 self._remove_legacy_files()  # an earlier migration was killed before this step
                 return [], []
@@ -242,7 +325,7 @@ class _Migration:
 
     def _verify_chunks(self) -> None:
         """Raise ``SessionError`` if the chunks and the old files contain different messages."""
-        pairs = zip_longest(self._iter_messages(), self.store._iter_messages_from(self.id, 1))
+        pairs = zip_longest(self._iter_messages(), self.store._iter_messages_from(self.id))
         if any(old != new for old, new in pairs):
             raise SessionError(
                 "the new chunks do not contain the same messages as the old files; close programs "
@@ -286,10 +369,11 @@ class _Migration:
         self.files.sync_folder()
 
 
-def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
-    """Return the old files in a folder by session id.
+def _find_legacy_files(folder: Path) -> list[tuple[str, list[Path]]]:
+    """Return session id and old files of each session in a folder.
 
-    The files of a session are sorted by the order of the messages that they contain.
+    The files of a session are sorted by the order of the messages that they contain. Several files
+    without a number that name the same session are copies: each is returned by itself.
     """
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted(folder.iterdir()):
@@ -307,7 +391,16 @@ def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
             named = path.stem.removeprefix("session-")
             id = _text_field(meta, "session_id") or _text_field(meta, "id") or named
             found.setdefault(id, []).append((0, path))
-    return {id: [path for _, path in sorted(each)] for id, each in found.items()}
+    groups: list[tuple[str, list[Path]]] = []
+    for id, each in found.items():
+        parts = [path for number, path in sorted(each) if number]
+        whole = [path for number, path in sorted(each) if not number]
+        if whole and parts and not any(number == 1 for number, _ in each):
+            parts.insert(0, whole.pop(0))  # it is the part before the second
+        # The file that is named after the session comes first, and keeps its id.
+        whole.sort(key=lambda path: path.stem.removeprefix("session-") != id)
+        groups += [(id, group) for group in (parts, *([path] for path in whole)) if group]
+    return groups
 
 
 def _find_first_chunks(folder: Path) -> dict[str, Path]:
@@ -319,21 +412,20 @@ def _find_first_chunks(folder: Path) -> dict[str, Path]:
     }
 
 
-def _restore_meta(store: JsonlStore, id: str, first: Path) -> list[MigratedSession]:
+def _restore_meta(store: JsonlStore, id: str) -> list[MigratedSession]:
     """Create the metadata file of a session from its chunks, and return the session in a list.
 
     Return an empty list if the chunks contain no messages or if the metadata file exists.
     """
     with store._files.locked(id):
-        made, model = first.stat().st_mtime, read_chunk_header(first).model
-        meta = SessionMeta(born=uuid4().hex, created=made, updated=made, model=model)
-        tail = ChunkTail.read(store._files.chunk_path(id, store._newest_chunk(id, meta)))
-        if not tail.next_position or store._find_meta(id) is not None:  # still being created
+        if store._files.sidecar_path(id, "meta").exists():
             return []
-        title = title_from_messages(store._iter_messages_from(id, 1))
-        titles = titles_after_change(id, (), title, 1, made)
-        store._write_meta(id, replace(meta, title=title, titles=titles))
-    return [MigratedSession(id, (), tail.next_position, tail.chunk)]
+        meta = store._find_meta(id)
+        if meta is None:  # still being created
+            return []
+        session = store.get(id)
+        store._write_meta(id, meta)
+    return [MigratedSession(id, (), session.messages, meta.chunk)]
 
 
 def _original_name(path: Path) -> str:

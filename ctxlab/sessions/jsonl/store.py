@@ -8,6 +8,7 @@ A session has these files:
 - ``session-ID.window.json``: the state to resume from
 - ``session-ID.tools.json``: the tool definitions
 - ``lines-ID.jsonl``: the one-line summaries of the turns
+- ``partial-ID.jsonl``: the text of an answer while it is received
 
 The run time of ``append``, ``open`` and ``save`` does not depend on the length of the session.
 Readers take no locks. The header of a chunk stores the position, the turn and the step at which the
@@ -15,6 +16,10 @@ chunk begins, so that a message, a turn or a step is found by binary search over
 of a session is found by reading its newest chunk. Files of version 1 number each step as a turn. They
 are not rewritten; the turns and steps of their messages are counted once when they are needed.
 ``ctxlab.load`` reads the folder as one recording per session.
+
+A damaged line, a missing chunk or a damaged file of metadata costs only what it contained. Lost messages
+are replaced by placeholders (``ctxlab.sessions.damage``), and headers of chunks and metadata are rebuilt
+from the other files. Nothing is appended to a damaged chunk. ``damage`` lists what was noticed.
 
 References
 ----------
@@ -37,6 +42,7 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
+from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import dump_json, parse_json, repair_surrogates
 from ctxlab.context.turns import TurnCounter, TurnLabel
 from ctxlab.errors import (
@@ -53,31 +59,52 @@ from ctxlab.messages.openai_format import message_from_row, row_from_message
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus, SessionStore
 from ctxlab.sessions.common import Fsync, file_errors, is_session_id
+from ctxlab.sessions.damage import DamageLog, fill_gap, is_lost, lost_message
 from ctxlab.sessions.jsonl.chunk_format import (
+    ChunkLine,
     ChunkTail,
     encode_chunk,
     encode_rows,
+    lost_row,
     parse_message_row,
     read_batches,
     read_chunk_header,
 )
-from ctxlab.sessions.jsonl.files import SessionFiles, encode_first_row, read_first_row
-from ctxlab.sessions.jsonl.metadata import SessionMeta
+from ctxlab.sessions.jsonl.files import (
+    CHUNK_PATTERN,
+    NewerVersion,
+    SessionFiles,
+    encode_first_row,
+    read_first_row,
+)
+from ctxlab.sessions.jsonl.metadata import SessionMeta, salvage_fields
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
-from ctxlab.sessions.titles import title_at_turn, title_from_prompt, titles_after_change
+from ctxlab.sessions.titles import (
+    title_at_turn,
+    title_from_messages,
+    title_from_prompt,
+    titles_after_change,
+)
 
 _LOG = logging.getLogger("ctxlab.sessions")
+_WRITE_SECONDS = 0.05  # a write of another process takes less
 
 
 class _StoredTools(msgspec.Struct):
     tools: tuple[dict[str, Any], ...]
 
 
-class _StoredWindow(msgspec.Struct):
+class StoredWindow(msgspec.Struct):
+    """Resume window of a session: the content of ``session-ID.window.json``."""
+
     born: str
+    "``SessionMeta.born`` of the session"
     position: int
+    "number of messages that the window covers"
     summary: str
+    "summary of the messages before ``recent``"
     recent: list[dict[str, Any]]
+    "rows of the newest messages"
 
 
 class JsonlStore(SessionStore):
@@ -132,10 +159,14 @@ class JsonlStore(SessionStore):
         self.max_history = max_history
         self.caps = caps or ResumeCaps(messages=min(ResumeCaps().messages, max_history))
         self._files = SessionFiles(self.folder, fsync)
+        self.damage = DamageLog(self.folder)
+        "damage that was noticed while the store was read"
+        self._damaged_meta: set[str] = set()
+        self._consistent: dict[Path, tuple[object, bool]] = {}
         self._tails: dict[str, tuple[str, ChunkTail]] = {}
         self._end_positions: dict[str, tuple[tuple[int, int, int], int]] = {}
-        # Of files of version 1: the states at which chunks begin, and turns by their old numbers.
-        self._counted_starts: dict[str, list[ChunkTail]] = {}
+        # Of damaged headers and files of version 1: counted headers, and turns by their old numbers.
+        self._counted_headers: dict[str, dict[int, ChunkHeader]] = {}
         self._old_turns: dict[str, dict[int, int]] = {}
 
     def __repr__(self) -> str:
@@ -158,23 +189,30 @@ class JsonlStore(SessionStore):
     def get(self, id: str) -> Session:
         meta = self._load_meta(id)
         with self._file_errors(id):
-            path = self._files.chunk_path(id, self._newest_chunk(id, meta))
-            stat = path.stat()
-            mark = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            number = self._newest_chunk(id, meta)
+            mark = _file_mark(self._files.chunk_path(id, number))
             known = self._end_positions.get(id)
             if known is None or known[0] != mark:
-                known = self._end_positions[id] = mark, ChunkTail.read(path).next_position
-            path, stored = self._files.sidecar_path(id, "tools"), _StoredTools(())
-            if path.exists():
-                stored = read_first_row(path, "session-tools", _StoredTools)
-            return meta.to_session(id, known[1], stat.st_mtime, stored.tools)
+                self._tell_unfinished(id, number)
+                known = self._end_positions[id] = mark, self._read_tail(id, number).next_position
+            return meta.to_session(id, known[1], mark[2] / 1e9, self._read_tools(id))
+
+    def _read_tools(self, id: str) -> tuple[dict[str, Any], ...]:
+        path = self._files.sidecar_path(id, "tools")
+        if not path.exists():
+            return ()
+        try:
+            return read_first_row(path, "session-tools", _StoredTools).tools
+        except ReadError as error:
+            self.damage.tell(path, f"{error.reason}; the tool definitions are lost", id)
+            return ()
 
     @override
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
         meta, start = self._load_meta(id), max(0, start)
         header = self._find_chunk(id, meta, lambda header: header.first <= start)
         end = None if stop is None else max(stop - header.first, 0)
-        messages = self._iter_messages_from(id, header.chunk, meta.born)
+        messages = self._iter_messages_from(id, header, meta)
         return islice(messages, start - header.first, end)
 
     @override
@@ -219,9 +257,7 @@ class JsonlStore(SessionStore):
     def _iter_steps(self, id: str, header: ChunkHeader) -> Iterator[tuple[int, TurnLabel, Message]]:
         """Yield position, label and content of the messages of a chunk and of all later chunks."""
         counter = TurnCounter(header.turn, header.step or 0, header.replied)
-        for position, message in enumerate(
-            self._iter_messages_from(id, header.chunk), header.first
-        ):
+        for position, message in enumerate(self._iter_messages_from(id, header), header.first):
             yield position, counter.add(message), message
 
     @override
@@ -229,7 +265,7 @@ class JsonlStore(SessionStore):
         self._load_meta(id)
         version, found = self._read_summaries(id)
         if version == 1:
-            roles = (message.role for message in self._iter_messages_from(id, 1))
+            roles = (message.role for message in self._iter_messages_from(id))
             return renumber_summaries(found, roles)
         return found
 
@@ -245,22 +281,25 @@ class JsonlStore(SessionStore):
                     break  # an unfinished write
                 try:
                     row = parse_json(text)
-                    if number > 1:
-                        found[int(row["turn"])] = str(row["line"])  # a later summary replaces it
-                    else:
+                    if number == 1:
                         version = row["version"]
+                    else:
+                        found[int(row["turn"])] = str(row["line"])  # a later summary replaces it
                 except (ValueError, TypeError, KeyError):
-                    raise ReadError(
-                        path, number, f"expected JSON keys turn and line, got {text[:60]!r}"
-                    ) from None
+                    lost = "expected JSON keys turn and line; the summary in this line is lost"
+                    said = "the header of this file is damaged" if number == 1 else lost
+                    self.damage.tell(f"{path}:{number}", said, id)
         return version, found
 
     def _list_ids(self) -> list[str]:
-        start, end, names = "session-", ".meta.json", set[str]()
+        names = list[str]()
         with file_errors(self.folder), suppress(FileNotFoundError):  # nothing has been stored yet
-            names = set(os.listdir(self.folder))
-        ids = (n.removeprefix(start).removesuffix(end) for n in names if n.endswith(end))
-        return sorted(id for id in ids if is_session_id(id) and f"{start}{id}{end}" in names)
+            names = os.listdir(self.folder)
+        start, end = "session-", ".meta.json"
+        ids = {n[len(start) : -len(end)] for n in names if n.startswith(start) and n.endswith(end)}
+        chunks = {found["id"] for name in names if (found := CHUNK_PATTERN.fullmatch(name))}
+        ids |= {id for id in chunks - ids if self._find_meta(id) is not None}
+        return sorted(filter(is_session_id, ids))
 
     def _load_meta(self, id: str) -> SessionMeta:
         """Return the metadata of a session. Raise ``UnknownSession`` if the session does not exist."""
@@ -273,10 +312,65 @@ class JsonlStore(SessionStore):
         if not is_session_id(id):
             return None
         path = self._files.sidecar_path(id, "meta")
-        with file_errors(path), suppress(FileNotFoundError):
-            meta = read_first_row(path, "session-meta", SessionMeta)
-            return meta if meta.version == CHUNK_VERSION else self._upgrade_meta(id, meta)
-        return None
+        with file_errors(path):
+            try:
+                meta = read_first_row(path, "session-meta", SessionMeta)
+            except FileNotFoundError:
+                return self._rebuild_meta(id, None)
+            except NewerVersion:
+                raise
+            except ReadError:
+                return self._rebuild_meta(id, path.read_bytes())
+        return meta if meta.version == CHUNK_VERSION else self._upgrade_meta(id, meta)
+
+    def _rebuild_meta(self, id: str, text: bytes | None) -> SessionMeta | None:
+        """Build metadata from the chunks and from what is legible of the damaged metadata ``text``.
+
+        ``text`` is None if there is no file. Return None if there is no session either: its chunk has
+        no message yet, because it is being created, or it has another format.
+        """
+        numbers = self._files.list_chunks(id)
+        headers = []
+        for number in numbers:
+            try:
+                headers.append(read_chunk_header(self._files.chunk_path(id, number)))
+            except NewerVersion:
+                raise
+            except (FileNotFoundError, ReadError):
+                continue
+        if text is None and not headers:
+            return None
+        path = self._files.sidecar_path(id, "meta")
+        first = self._files.chunk_path(id, numbers[0]) if numbers else path
+        title, made = "", 0.0
+        with suppress(FileNotFoundError):
+            made = first.stat().st_mtime
+            batches = read_batches(first, parse_message_row, lost_row) if numbers else ()
+            messages = [line.value for batch in batches for line in batch]
+            if text is None and not messages and len(numbers) < 2:
+                return None
+            made = min((m.time for m in messages if m.time), default=made)
+            title = title_from_messages(m for m in messages if not is_lost(m))
+        fields = {
+            "born": f"{id}/{made}",
+            "created": made,
+            "updated": made,
+            "status": "closed",
+            "title": title,
+            "model": next((header.model for header in headers if header.model), None),
+            "chunk": max((header.chunk for header in headers), default=0),
+        }
+        known = salvage_fields(text or b"")
+        meta = msgspec.convert({**fields, **known, "version": CHUNK_VERSION}, SessionMeta)
+        if not meta.titles and meta.title:
+            titles = titles_after_change(id, (), meta.title, 0, meta.created)
+            meta = replace(meta, titles=titles)
+        if not meta.deleted:
+            missing = "the metadata file is missing" if text is None else "the metadata is damaged"
+            kept = ", ".join(sorted({"title", *known} - {"version", "born", "chunk", "updated"}))
+            self.damage.tell(path, f"{missing}; rebuilt from the messages: {kept}", id)
+            self._damaged_meta.add(id)
+        return meta
 
     def _upgrade_meta(self, id: str, meta: SessionMeta) -> SessionMeta:
         """Convert metadata of version 1, whose titles have other turn numbers."""
@@ -285,36 +379,125 @@ class JsonlStore(SessionStore):
             if meta.born not in self._old_turns:
                 roles = list[str]()
                 with suppress(CtxlabError):  # a title whose turn is unknown has the number 0
-                    roles += (message.role for message in self._iter_messages_from(id, 1))
+                    roles += (message.role for message in self._iter_messages_from(id))
                 self._old_turns[meta.born] = turns_by_step_number(roles)
             turns = self._old_turns[meta.born]
             titles = tuple(title_at_turn(each, id, turns.get(each.turn, 0)) for each in titles)
         return replace(meta, titles=titles, version=CHUNK_VERSION)
 
     def _newest_chunk(self, id: str, meta: SessionMeta) -> int:
+        """Return the number of the newest chunk; 0 if all chunks are missing."""
         number = meta.chunk
         while self._files.chunk_path(id, number + 1).exists():
             number += 1
+        if number == meta.chunk and not self._files.chunk_path(id, number).exists():
+            number = max((n for n in self._files.list_chunks(id) if n < meta.chunk), default=0)
+            for lost in range(number + 1, meta.chunk + 1):
+                path = self._files.chunk_path(id, lost)
+                self.damage.tell(path, "this chunk is missing; its messages are lost", id)
         return number
+
+    def _following_chunk(self, id: str, number: int, last: int) -> int | None:
+        """Return the number of the chunk after ``number``. Chunks up to ``last`` may be missing."""
+        if self._files.chunk_path(id, number + 1).exists():
+            return number + 1
+        later = self._files.list_chunks(id) if number < last else ()
+        return next((each for each in later if number < each <= last), None)
+
+    def _parse_header(self, id: str, number: int) -> ChunkHeader | None:
+        """Return the stored header of a chunk; None if it is damaged."""
+        path = self._files.chunk_path(id, number)
+        try:
+            header = read_chunk_header(path)
+        except ReadError as error:
+            self.damage.tell(f"{path}:1", f"damaged header ({error.reason}); it was rebuilt", id)
+            return None
+        return header if header.chunk == number else replace(header, chunk=number)
 
     def _read_header(self, id: str, number: int) -> ChunkHeader:
         """Return the header of a chunk with valid turns and steps.
 
-        The header of a file of version 1 stores other numbers. In this case the turns and steps of
-        all earlier chunks are counted; the result is cached.
+        The header of a file of version 1 stores other numbers, and a damaged header may store wrong
+        ones. In these cases all earlier chunks are counted; the result is cached.
         """
-        header = read_chunk_header(self._files.chunk_path(id, number))
-        if header.step is not None:
-            return header
-        starts = self._counted_starts.setdefault(id, [ChunkTail()])
-        while len(starts) < number:
-            path, start = self._files.chunk_path(id, len(starts)), starts[-1]
-            earlier = _with_numbers(read_chunk_header(path), start)
-            starts.append(ChunkTail.read(path, earlier).next_chunk())
-        return _with_numbers(header, starts[number - 1])
+        header = self._parse_header(id, number)
+        if header is None or header.step is None or not self._is_consistent(id, header):
+            return self._count_header(id, number)
+        return header
+
+    def _is_consistent(self, id: str, header: ChunkHeader) -> bool:
+        """Return True if a header continues the chunk before it. The answer is cached."""
+        if header.chunk == 1:
+            return _state(header) == (0, 0, 0, True)
+        before = self._files.chunk_path(id, header.chunk - 1)
+        mark = (_file_mark(before), header)
+        known = self._consistent.get(before)
+        if known is None or known[0] != mark:
+            try:
+                tail = ChunkTail.read(before, sealed=True)
+                earlier = read_chunk_header(before)
+            except (FileNotFoundError, ReadError):
+                return False
+            state = _state(header)
+            same = _state(tail) == state if earlier.step is not None else True
+            same = same and tail.next_position == header.first
+            known = self._consistent[before] = mark, same
+        return known[1]
+
+    def _count_header(self, id: str, number: int) -> ChunkHeader:
+        known = self._counted_headers.setdefault(id, {})
+        for each in self._files.list_chunks(id):
+            if each <= number and each not in known:
+                known[each] = self._resolve_header(id, each, known)
+        return known[number]
+
+    def _resolve_header(self, id: str, number: int, known: dict[int, ChunkHeader]) -> ChunkHeader:
+        """Return the header of a chunk, of which the headers of all earlier chunks are ``known``."""
+        stored, start = self._parse_header(id, number), ChunkTail()
+        previous = max(known, default=0)
+        if previous:
+            path = self._files.chunk_path(id, previous)
+            start = ChunkTail.read(path, known[previous], sealed=True)
+        counted = _make_header(id, number, start)
+        if stored is None:
+            return counted
+        if stored.step is None:  # version 1
+            counted = _with_numbers(stored, counted)
+            return counted if previous == number - 1 else replace(counted, first=stored.first)
+        if _state(stored) == _state(counted):
+            return stored
+        if previous < number - 1:  # chunks are missing
+            return stored if stored.first >= counted.first else counted
+        lost = stored.first - counted.first
+        can_be = fill_gap(lost, _counter(counted), _counter(stored)) is not None if lost else True
+        following = self._files.chunk_path(id, number + 1)
+        if following.exists() and (later := self._parse_header(id, number + 1)) is not None:
+            path = self._files.chunk_path(id, number)
+            own = ChunkTail.read(path, _with_numbers(stored, counted, counted.first), sealed=True)
+            can_be = can_be and _state(own) != _state(later)
+        same_turn = _state(stored)[1:] == _state(counted)[1:]
+        if lost < 0 or not can_be or (not start.is_damaged and same_turn):
+            said = "the header has wrong numbers; they were counted"
+            self.damage.tell(f"{self._files.chunk_path(id, number)}:1", said, id)
+            return _with_numbers(stored, counted, counted.first)
+        return stored
 
     def _read_tail(self, id: str, number: int) -> ChunkTail:
-        return ChunkTail.read(self._files.chunk_path(id, number), self._read_header(id, number))
+        """Return the state at the end of the newest chunk; ``number`` is 0 if there is no chunk."""
+        if not number:
+            return ChunkTail(0, is_damaged=True)
+        path, header = self._files.chunk_path(id, number), self._read_header(id, number)
+        return ChunkTail.read(path, header, on_damage=self._on_damage(id, path))
+
+    def _on_damage(self, id: str, path: Path) -> Callable[[int, str], None]:
+        return lambda line, reason: self.damage.tell(f"{path}:{line}", reason, id)
+
+    def _tell_unfinished(self, id: str, number: int) -> None:
+        """Report an unfinished line at the end of a chunk, unless it is being written now."""
+        path = self._files.chunk_path(id, number)
+        if number and (torn := _torn_size(path)) and _torn_size(path, wait=True) == torn:
+            said = f"the last {torn:,} bytes are those of an unfinished write, and are left out"
+            self.damage.tell(path, said, id)
 
     def _find_chunk(
         self,
@@ -327,51 +510,113 @@ class JsonlStore(SessionStore):
         """Find the last chunk whose header meets the condition ``holds``, by binary search.
 
         Return its header. If no chunk meets the condition, return the header of the first chunk. The
-        turns and steps of the headers are valid if ``numbered`` is True.
+        turns and steps of the headers are valid if ``numbered`` is True. If the first chunk is missing,
+        the header of an empty chunk 0 may be returned.
         """
 
         def read(number: int) -> ChunkHeader:
-            if numbered:
-                return self._read_header(id, number)
-            return read_chunk_header(self._files.chunk_path(id, number))
+            header = self._parse_header(id, number)
+            if header is not None and (header.step is None and numbered):
+                return self._count_header(id, number)
+            if header is None:
+                raise _DamagedChunk
+            return header
 
         with self._file_errors(id):
             low, high = 1, self._newest_chunk(id, meta)
-            while low < high:
-                middle = (low + high + 1) // 2
-                if holds(read(middle)):
-                    low = middle
-                else:
-                    high = middle - 1
-            return read(low)
+            last = high
+            try:
+                while low < high:
+                    middle = (low + high + 1) // 2
+                    if holds(read(middle)):
+                        low = middle
+                    else:
+                        high = middle - 1
+                found = read(low)
+                if found.step is None or self._is_consistent(id, found):
+                    return found
+            except (_DamagedChunk, FileNotFoundError):
+                pass
+            numbers = [number for number in self._files.list_chunks(id) if number <= last]
+            headers = [self._count_header(id, number) for number in numbers]
+            fits = [header for header in headers if header.chunk == 1 or holds(header)]
+            return fits[-1] if fits else _make_header(id, 0, ChunkTail(0))
 
-    def _iter_messages_from(self, id: str, number: int, born: str = "") -> Iterator[Message]:
-        """Yield the messages of chunk ``number`` and of all later chunks.
+    def _iter_messages_from(
+        self, id: str, header: ChunkHeader | None = None, meta: SessionMeta | None = None
+    ) -> Iterator[Message]:
+        """Yield the messages of a chunk and of all later chunks. By default, begin with the first one.
 
-        Messages appended during the iteration are included. ``born`` is the value of
-        ``SessionMeta.born`` for this session. If the session is deleted and a new session gets its id,
-        ``born`` is different and ``UnknownSession`` is raised.
+        Messages appended during the iteration are included. ``meta`` is the metadata of the session. If
+        the session is deleted and a new session gets its id, ``SessionMeta.born`` is different and
+        ``UnknownSession`` is raised.
         """
-        yielded = 0
+        with self._file_errors(id):
+            header = header or _make_header(id, 0, ChunkTail(0))
+        number, yielded = header.chunk, 0
+        last = meta.chunk if meta is not None else max(self._files.list_chunks(id), default=0)
         while True:
-            path = self._files.chunk_path(id, number)
-            following = self._files.chunk_path(id, number + 1)
-            sealed = following.exists()
+            following = self._following_chunk(id, number, last)
+            counter, place = _counter(header), 0
             with self._file_errors(id):
-                if born and self._load_meta(id).born != born:
+                if meta is not None and self._load_meta(id).born != meta.born:
                     raise UnknownSession(id, self.folder)
-                read_chunk_header(path)  # raises if the header is missing
-                place = 0
-                for batch in read_batches(path, parse_message_row, sealed=sealed):
+                for batch in self._read_batches(id, number, sealed=following is not None):
                     for line in batch:
+                        counter.add(line.value)
                         if place >= yielded:
                             yield line.value
                         place += 1
                 yielded = max(yielded, place)
-            if sealed:
-                number, yielded = number + 1, 0
-            elif not following.exists():
-                return
+                if following is not None:
+                    before = ChunkTail(number, header.first + place, counter.turn, counter.step)
+                    before.replied = counter.replied
+                    header = self._header_after(id, following, before, header.step is None)
+                    yield from self._lost_messages(id, before, header)
+                    number, yielded = following, 0
+                elif self._following_chunk(id, number, last) is None:
+                    return
+
+    def _read_batches(
+        self, id: str, number: int, *, sealed: bool
+    ) -> Iterator[list[ChunkLine[Message]]]:
+        path = self._files.chunk_path(id, number)
+        on_damage = self._on_damage(id, path)
+        if number:
+            yield from read_batches(
+                path, parse_message_row, lost_row, sealed=sealed, on_damage=on_damage
+            )
+
+    def _header_after(self, id: str, number: int, before: ChunkTail, is_old: bool) -> ChunkHeader:
+        """Return the header of a chunk that follows a chunk with the state ``before`` at its end.
+
+        ``is_old`` is True if the turns and steps of ``before`` are not valid, in files of version 1.
+        """
+        header = self._parse_header(id, number)
+        if header is not None and (is_old or header.step is None):
+            same = header.first == before.next_position
+        else:
+            same = header is not None and _state(header) == _state(before)
+        return header if header is not None and same else self._read_header(id, number)
+
+    def _lost_messages(self, id: str, before: ChunkTail, header: ChunkHeader) -> list[Message]:
+        """Return placeholders for messages that are missing between two chunks."""
+        count = header.first - before.next_position
+        if count <= 0:
+            return []
+        name = self._files.chunk_path(id, before.chunk).name
+        reason = f"{name} is incomplete"
+        for number in range(before.chunk + 1, header.chunk):
+            path = self._files.chunk_path(id, number)
+            reason = f"{path.name} is missing"
+            self.damage.tell(path, "this chunk is missing; its messages are lost", id)
+        if header.chunk == before.chunk + 1:
+            said = (
+                f"lines are missing; {pluralize(count, 'message')} before chunk {header.chunk} lost"
+            )
+            self.damage.tell(self._files.chunk_path(id, before.chunk), said, id)
+        roles = fill_gap(count, _counter(before), _counter(header)) or ["system"] * count
+        return [lost_message(role, reason) for role in roles]
 
     @contextmanager
     def _file_errors(self, id: str) -> Iterator[None]:
@@ -384,7 +629,7 @@ class JsonlStore(SessionStore):
             try:
                 yield
             except FileNotFoundError as error:
-                if not self._files.sidecar_path(id, "meta").exists():
+                if not self._files.list_chunks(id):
                     raise UnknownSession(id, self.folder) from None
                 raise ReadError(error.filename, None, "session file missing; restore it") from None
 
@@ -422,7 +667,7 @@ class JsonlStore(SessionStore):
                 return position
             if not (meta.title or meta.system):
                 meta = self._apply_first_title(id, meta, tail, messages)
-            if len(messages) <= self.max_history - tail.message_count:
+            if len(messages) <= self.max_history - tail.message_count and not tail.is_damaged:
                 path = self._files.chunk_path(id, tail.chunk)
                 whole = text if tail.has_newline else f"\n{text}"
                 tail.end_offset = self._files.append(path, whole)
@@ -490,10 +735,15 @@ class JsonlStore(SessionStore):
                 raise UnknownSession(id, self.folder)
 
     @override
+    def partial_path(self, id: str) -> Path | None:
+        return self._files.partial_path(id)
+
+    @override
     def close(self) -> None:
         self._tails.clear()
         self._end_positions.clear()
-        self._counted_starts.clear()
+        self._counted_headers.clear()
+        self._consistent.clear()
         self._old_turns.clear()
 
     @contextmanager
@@ -518,12 +768,7 @@ class JsonlStore(SessionStore):
         Otherwise, remove files of this id that were left behind by a killed process.
         """
         meta = self._find_meta(id)
-        if meta is None and self._files.chunk_path(id, 1).exists():
-            chunks = [self._files.chunk_path(id, number) for number in (1, 2)]
-            if chunks[1].exists() or ChunkTail.read(chunks[0]).message_count:
-                hint = "restore it with ctxlab sessions migrate"
-                raise SessionError(f"{chunks[0]}: the session's metadata file is missing; {hint}")
-        elif meta is not None and not meta.deleted:
+        if meta is not None and not meta.deleted:
             raise SessionError(f"{self.folder}: session {id!r} exists already; open it instead")
         self._remove_files(id)
 
@@ -535,9 +780,12 @@ class JsonlStore(SessionStore):
         self._files.sync_folder()
         self._tails.pop(id, None)
         self._end_positions.pop(id, None)
-        self._counted_starts.pop(id, None)
+        self._counted_headers.pop(id, None)
 
     def _write_meta(self, id: str, meta: SessionMeta) -> None:
+        if id in self._damaged_meta:
+            self._files.keep_damaged(self._files.sidecar_path(id, "meta"), id)
+            self._damaged_meta.discard(id)
         self._write_sidecar(id, "meta", **({"status": meta.status} | msgspec.to_builtins(meta)))
 
     def _write_sidecar(self, id: str, kind: str, **fields: Any) -> None:
@@ -549,11 +797,11 @@ class JsonlStore(SessionStore):
         born, tail = self._tails.get(id, ("", None))
         newest = self._newest_chunk(id, meta)
         path = self._files.chunk_path(id, newest)
-        size = path.stat().st_size
+        size = path.stat().st_size if newest else 0
         if tail is None or (born, tail.chunk, tail.end_offset) != (meta.born, newest, size):
             tail = self._read_tail(id, newest)
             self._tails[id] = meta.born, tail
-            if size != tail.end_offset:
+            if size != tail.end_offset and not tail.is_damaged:
                 self._files.truncate(path, tail.end_offset, id, newest)
         return tail
 
@@ -605,7 +853,7 @@ class JsonlStore(SessionStore):
         path, end = self._files.sidecar_path(id, "window"), tail.next_position
         window, position = ResumeWindow(self.caps), -1
         try:
-            row = read_first_row(path, "session-window", _StoredWindow)
+            row = read_first_row(path, "session-window", StoredWindow)
             if row.born == meta.born and row.position <= end:
                 recent = [message_from_row(each) for each in row.recent]
                 window, position = ResumeWindow(self.caps, row.summary, recent), row.position
@@ -621,5 +869,56 @@ class JsonlStore(SessionStore):
         return window
 
 
-def _with_numbers(header: ChunkHeader, start: ChunkTail) -> ChunkHeader:
-    return replace(header, turn=start.turn, step=start.step, replied=start.replied)
+class _DamagedChunk(Exception):
+    """A chunk is missing or has a damaged header, so that it cannot be found by binary search."""
+
+
+def _with_numbers(header: ChunkHeader, start: ChunkHeader, first: int | None = None) -> ChunkHeader:
+    first = header.first if first is None else first
+    numbers = {"turn": start.turn, "step": start.step, "replied": start.replied}
+    return replace(header, first=first, version=CHUNK_VERSION, **numbers)
+
+
+def _make_header(id: str, number: int, end: ChunkTail) -> ChunkHeader:
+    """Return the header of chunk ``number``, which follows a chunk with the state ``end``."""
+    return ChunkHeader(
+        type="session",
+        format="ctxlab",
+        version=CHUNK_VERSION,
+        id=id,
+        chunk=number,
+        first=end.next_position,
+        turn=end.turn,
+        step=end.step,
+        replied=end.replied,
+    )
+
+
+def _counter(start: ChunkHeader | ChunkTail) -> TurnCounter:
+    return TurnCounter(start.turn, start.step or 0, start.replied)
+
+
+def _state(start: ChunkHeader | ChunkTail) -> tuple[int, int, int, bool]:
+    """Return the next position, the turn and the step, and whether the step has a reply."""
+    first = start.next_position if isinstance(start, ChunkTail) else start.first
+    return first, start.turn, start.step or 0, start.replied
+
+
+def _file_mark(path: Path) -> tuple[int, int, int]:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return 0, 0, 0
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _torn_size(path: Path, *, wait: bool = False) -> int:
+    """Return the number of bytes after the last line break of a file."""
+    if wait:
+        time.sleep(_WRITE_SECONDS)
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        if file.read() == b"\n":
+            return 0
+    return size - path.read_bytes().rfind(b"\n") - 1

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ctxlab._utils.private_files import create_file, make_folder, open_for_writing
-from ctxlab.errors import SessionError
+from ctxlab.errors import SessionError, StoreNotWritable
 from ctxlab.formats.io.sqlite_file import read_only_uri
+from ctxlab.sessions.sqlite.salvage import count_committed
 
 if sys.platform == "linux":
     from fcntl import F_OFD_SETLK, F_RDLCK, fcntl
@@ -32,6 +33,14 @@ _BUSY_TIMEOUT = 60.0  # seconds that a writer waits for another writer
 # First byte and number of bytes that SQLite locks in a database file while it reads.
 _SHARED_LOCK_RANGE = (0x4000_0002, 510)
 _LOCK_ERRORS = ("SQLITE_BUSY", "SQLITE_LOCKED")
+
+
+class DamagedDatabase(SessionError):
+    """SQLite cannot read a page of the database."""
+
+
+class DamagedText(str):
+    """Text of which some bytes were not UTF-8 and are replaced by U+FFFD."""
 
 
 class Database:
@@ -55,6 +64,8 @@ class Database:
         self.is_read_only = False
         "True if the connection is read-only, because the file or its folder is not writable"
         self._on_connect, self._durable = on_connect, durable
+        self.damaged_log = path.with_name(f"{path.name}-wal.damaged")
+        "copy of a write-ahead log that SQLite could apply only in part"
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._open_identities = self._file_identities()
@@ -144,7 +155,9 @@ class Database:
         try:
             yield
         except (sqlite3.Error, OverflowError, UnicodeDecodeError, OSError) as error:
-            raise SessionError(f"{self.path}: {_error_reason(error)}") from error
+            kind = DamagedDatabase if _is_damage(error) else SessionError
+            kind = StoreNotWritable if _is_not_writable(error) else kind
+            raise kind(f"{self.path}: {_error_reason(error, self.path)}") from error
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -169,8 +182,12 @@ class Database:
         folder = self.path.parent
         writable = all(os.access(path, os.W_OK) for path in (folder, self.path))
         sealed = self.is_read_only = self.path.exists() and not writable
+        log = self.path.with_name(f"{self.path.name}-wal")
+        pending = b""
         if not sealed:
             self._make_files()
+            with suppress(FileNotFoundError):
+                pending = log.read_bytes()
         connection = sqlite3.connect(
             read_only_uri(self.path) if sealed else self.path,
             uri=sealed,
@@ -180,6 +197,7 @@ class Database:
         )
         try:
             connection.row_factory = sqlite3.Row
+            connection.text_factory = decode_text
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")
@@ -187,10 +205,25 @@ class Database:
             self._on_connect(connection)
             if not sealed:
                 _enable_wal(connection)
+                self._keep_damaged_log(connection, log, pending)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _keep_damaged_log(self, connection: sqlite3.Connection, log: Path, pending: bytes) -> None:
+        """Copy a write-ahead log of which SQLite ignores a part, before SQLite overwrites the log.
+
+        SQLite stops at the first frame with a wrong checksum, and says nothing.
+        """
+        expected = count_committed(pending)
+        if not expected or self.damaged_log.exists():
+            return
+        _, applied, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        with suppress(FileNotFoundError), log.open("rb") as file:
+            if applied < expected and file.read(24)[16:24] in (pending[16:24], b""):
+                with open_for_writing(self.damaged_log) as copy:
+                    copy.write(pending)
 
     def _make_files(self) -> None:
         """Create the folder and an empty database file that only its owner can read.
@@ -206,7 +239,7 @@ class Database:
                     file.write(b"*\n")
             create_file(self.path)
         except OSError as error:
-            raise SessionError(
+            raise StoreNotWritable(
                 f"{folder}: cannot create the database folder: {error.strerror or error}"
             ) from None
 
@@ -253,12 +286,46 @@ def _enable_wal(connection: sqlite3.Connection) -> None:
         time.sleep(0.01)
 
 
-def _error_reason(error: Exception) -> str:
+def decode_text(data: bytes) -> str:
+    """Decode a text of the database. Bytes that are not UTF-8 are replaced.
+
+    Parameters
+    ----------
+    data : bytes
+        Stored text.
+
+    Returns
+    -------
+    str
+        The text; a ``DamagedText`` if bytes were replaced.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return DamagedText(data.decode(errors="replace"))
+
+
+def _is_not_writable(error: Exception) -> bool:
+    name = getattr(error, "sqlite_errorname", "")
+    return name.startswith(("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
+
+
+def _is_damage(error: Exception) -> bool:
+    name = getattr(error, "sqlite_errorname", "")
+    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+
+
+def _error_reason(error: Exception, path: Path) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(_LOCK_ERRORS):
         return f"another process has locked the database for {_BUSY_TIMEOUT:.0f} seconds; try again"
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"damaged database ({error}); restore a backup, or rename the file to start anew"
+    if _is_damage(error):
+        workspace = path.parent.parent
+        return (
+            f"damaged database ({error}); mend it with: ctxlab sessions doctor --repair {workspace}"
+        )
+    if name.startswith("SQLITE_FULL"):
+        return "the disk is full; free some space and try again"
     return str(error)
 
 

@@ -16,6 +16,7 @@ from ctxlab._utils.jsonio import parse_json
 from ctxlab.context.turns import TurnLabel
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message, message_text
+from ctxlab.sessions.damage import DamageLog
 from ctxlab.sessions.text_search import (
     SearchHit,
     contains_words,
@@ -111,8 +112,8 @@ def index_missing(connection: sqlite3.Connection) -> None:
     while rows := connection.execute(behind).fetchall():
         for id, text in rows:
             try:
-                index_message(connection, id, message_from_row(parse_json(text)))
-            except ValueError:
+                index_message(connection, id, message_from_row(parse_json(str(text))))
+            except (TypeError, ValueError):
                 connection.execute("INSERT INTO messages_fts (rowid, words) VALUES (?, '')", (id,))
         done = [(id,) for id, _ in rows]
         connection.executemany("UPDATE messages SET indexed = 1 WHERE id = ?", done)
@@ -137,7 +138,12 @@ def remove_session(connection: sqlite3.Connection, id: str) -> None:
 
 
 def search_index(
-    connection: sqlite3.Connection, query: str, id: str | None, limit: int, offset: int
+    connection: sqlite3.Connection,
+    query: str,
+    id: str | None,
+    limit: int,
+    offset: int,
+    damage: DamageLog,
 ) -> list[SearchHit]:
     """Search the index for messages that contain all words of a query, best BM25 score first.
 
@@ -154,6 +160,8 @@ def search_index(
         Maximum number of hits.
     offset : int
         Number of hits to skip.
+    damage : DamageLog
+        Log for matching messages that cannot be read.
 
     Returns
     -------
@@ -164,7 +172,7 @@ def search_index(
     if not words or not limit:
         return []
     shown, stop = words[:_MAX_WORDS], min(offset + limit, sys.maxsize)
-    matches = islice(_iter_matches(connection, words, id), min(offset, stop), stop)
+    matches = islice(_iter_matches(connection, words, id, damage), min(offset, stop), stop)
     return [
         SearchHit(
             session,
@@ -181,7 +189,7 @@ def search_index(
 
 
 def _iter_matches(
-    connection: sqlite3.Connection, words: tuple[str, ...], id: str | None
+    connection: sqlite3.Connection, words: tuple[str, ...], id: str | None, damage: DamageLog
 ) -> Iterator[tuple[tuple[str, TurnLabel, int], Message, str, float]]:
     """Yield the messages that contain all words, best match first.
 
@@ -193,9 +201,11 @@ def _iter_matches(
     found = connection.execute(_SEARCH_SQL, {"words": asked, "id": id})
     for session, turn, step, position, row, rank in found:
         try:
-            message = message_from_row(parse_json(row))
-        except ValueError:
-            continue  # the words match, but the stored message is malformed
+            message = message_from_row(parse_json(str(row)))
+        except (TypeError, ValueError) as error:
+            place = f"messages, session {session!r}, position {position}"
+            damage.tell(place, f"{error}; the message is lost", session)
+            continue
         text = message_text(message)
         if not others or contains_words(text, others):
             yield (session, TurnLabel(turn, step), position), message, text, rank

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import platform
 import sqlite3
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from typing_extensions import override
 
@@ -25,17 +26,17 @@ from ctxlab.messages.openai_format import row_from_message
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus, SessionStore
 from ctxlab.sessions.common import Fsync, check_choice, encode_json
+from ctxlab.sessions.damage import DamageLog
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow, SummaryWriter
 from ctxlab.sessions.sqlite import full_text as fts
-from ctxlab.sessions.sqlite.connection import Database
+from ctxlab.sessions.sqlite.connection import DamagedDatabase, Database, decode_text
 from ctxlab.sessions.sqlite.rows import (
     StoredSession,
     from_milliseconds,
-    parse_stored_message,
     read_titles,
-    session_from_row,
     to_milliseconds,
 )
+from ctxlab.sessions.sqlite.salvage import copy_rows, missing_session, salvage_rows
 from ctxlab.sessions.sqlite.schema import migrate_schema
 from ctxlab.sessions.text_search import SearchHit
 from ctxlab.sessions.titles import title_from_prompt
@@ -43,6 +44,7 @@ from ctxlab.sessions.titles import title_from_prompt
 DATABASE_FILE = ".ctxlab/sessions.db"
 """Path of the database, relative to the workspace."""
 
+_T = TypeVar("_T")
 WhenActive: TypeAlias = Literal["close", "refuse"]
 """Policy for the session that is active when another one is opened: close it, or raise an error."""
 
@@ -71,10 +73,23 @@ _INSERT_MESSAGE = """
 INSERT INTO messages (session_id, position, turn, step, row, indexed) VALUES (?, ?, ?, ?, ?, ?)
 """
 _SELECT_STEPS = """
-SELECT position, row FROM messages
+SELECT position, turn, step, row FROM messages
 WHERE session_id = ? AND turn = ? AND step BETWEEN ? AND ? ORDER BY step, position
 """
 _MAX_STEP = 2**63 - 1
+_SELECT_ANY = "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
+_COUNT_BESIDE = """
+SELECT count(*) FROM messages WHERE session_id = ?1 AND position IN (?2, ?3)
+"""
+# Sessions of which only messages are left. The ids are found one by one, without reading every row.
+_SELECT_ORPHANS = """
+WITH RECURSIVE ids (known) AS (
+    SELECT min(session_id) FROM messages
+    UNION ALL SELECT (SELECT min(session_id) FROM messages WHERE session_id > known) FROM ids
+    WHERE known IS NOT NULL
+)
+SELECT known FROM ids WHERE known IS NOT NULL AND known NOT IN (SELECT session_id FROM chat_sessions)
+"""
 
 
 class SqliteStore(SessionStore):
@@ -152,11 +167,34 @@ class SqliteStore(SessionStore):
 
             self._write_summary = llm_summary_writer(client, model)
         self._wants_index, self._has_index = index, False
+        self.damage = DamageLog(self.workspace)
+        "damage that was noticed while the store was read"
+        self._salvaged: tuple[object, sqlite3.Connection] | None = None
+        self._salvage_lock = threading.RLock()
         self._database = Database(self.path, self._on_connect, durable=fsync == "always")
 
     def __repr__(self) -> str:
         """Return the class name and the workspace folder."""
         return f"SqliteStore({str(self.workspace)!r})"
+
+    @classmethod
+    def from_database(cls, path: Path) -> SqliteStore:
+        """Return a store whose database has another path than that of a workspace.
+
+        Parameters
+        ----------
+        path : Path
+            Database file, such as a copy that is not in its place yet.
+
+        Returns
+        -------
+        SqliteStore
+            Store of the database.
+        """
+        store = cls(path.parent)
+        store.path = path
+        store._database = Database(path, store._on_connect)
+        return store
 
     def _on_connect(self, connection: sqlite3.Connection) -> None:
         migrate_schema(connection, self.path)
@@ -167,69 +205,90 @@ class SqliteStore(SessionStore):
     @override
     def close(self) -> None:
         self._database.close()
+        with self._salvage_lock:
+            self._salvaged = None
 
     # --- reading -------------------------------------------------------------------------------
 
     @override
     def _iter_sessions(self, status: SessionStatus | None) -> Iterable[Session]:
-        with self._database.read_transaction() as connection:
-            if connection is None:
-                return ()
+        def read(connection: sqlite3.Connection) -> list[Session]:
             rows = connection.execute(_SELECT_LISTED, {"status": status}).fetchall()
             titles = read_titles(connection)
-        return (session_from_row(row, titles.get(row["session_id"], ())) for row in rows)
+            found = [StoredSession(connection, row, self.damage).correct_count() for row in rows]
+            for (id,) in connection.execute(_SELECT_ORPHANS).fetchall():
+                found.append(self._fetch(connection, id))
+            return [each.with_titles(titles.get(each.id, ())) for each in found]
+
+        return self._read(read) or ()
 
     @override
     def get(self, id: str) -> Session:
-        with self._reading_session(id) as session:
-            return session.to_session()
+        return self._read_session(id, StoredSession.to_session)
 
     @override
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        with self._reading_session(id) as session:
-            count, created = session.row["messages"], session.row["created_at"]
-        end = count if stop is None else min(stop, count)
-        return self._read_pages(id, max(0, start), end, created)
+        row = self._read_session(id, lambda session: session.row)
+        end = row["messages"] if stop is None else min(stop, row["messages"])
+        return self._iter_pages(id, max(0, start), end, row["created_at"])
 
-    def _read_pages(self, id: str, start: int, stop: int, created: int) -> Iterator[Message]:
+    def _iter_pages(self, id: str, start: int, stop: int, created: int) -> Iterator[Message]:
         # Read page by page, so that no transaction stays open while the caller uses a message.
         while start < stop:
-            with self._reading_session(id) as session:
-                rows = session.read_page(start, stop)
-            if not rows or session.row["created_at"] != created:
-                # The session was deleted, or replaced by a new session with the same id.
+
+            def read(session: StoredSession) -> list[Message]:
+                # The session may have been deleted, and replaced by a new one with the same id.
+                same = session.row["created_at"] == created and session.row["messages"] >= stop
+                return session.read_messages(start, stop) if same else []  # noqa: B023
+
+            messages = self._read_session(id, read)
+            if not messages:
                 raise UnknownSession(id, self.path)
-            for position, text in rows:
-                yield parse_stored_message(id, position, text)
-            start = rows[-1][0] + 1
+            yield from messages
+            start += len(messages)
 
     @override
     def read_turn(self, id: str, turn: int, step: int = 0) -> tuple[int, tuple[Message, ...]]:
         steps = (min(step, _MAX_STEP),) * 2 if step else (0, _MAX_STEP)
-        with self._reading_session(id) as session:
-            known = turn if 1 <= turn <= session.row["turns"] else -1
-            rows = session.connection.execute(_SELECT_STEPS, (id, known, *steps)).fetchall()
-        first = rows[0]["position"] if rows else session.row["messages"]
-        return first, tuple(parse_stored_message(id, place, text) for place, text in rows)
+
+        def read(session: StoredSession) -> tuple[int, tuple[Message, ...]] | None:
+            count = session.row["messages"]
+            if not 1 <= turn <= session.row["turns"]:
+                return count, ()
+            rows = session.connection.execute(_SELECT_STEPS, (id, turn, *steps)).fetchall()
+            if not _is_whole(session, rows):
+                return None  # rows are missing
+            return rows[0]["position"], tuple(map(session.parse, rows))
+
+        found = self._read_session(id, read)
+        if found is not None:
+            return found
+        labels = list(map(TurnCounter().add, messages := tuple(self.read_messages(id))))
+        wanted = [n for n, (t, s) in enumerate(labels) if t == turn and step in (0, s)]
+        return (wanted or [len(messages)])[0], tuple(messages[n] for n in wanted)
 
     @override
     def count_turns(self, id: str) -> int:
-        with self._reading_session(id) as session:
-            return int(session.row["turns"])
+        return self._read_session(id, lambda session: int(session.row["turns"]))
 
     @override
     def count_steps(self, id: str, turn: int) -> int:
-        with self._reading_session(id) as session:
-            known = turn if 1 <= turn <= session.row["turns"] else -1
-            asked = "SELECT max(step) FROM messages WHERE session_id = ? AND turn = ?"
-            (steps,) = session.connection.execute(asked, (id, known)).fetchone()
-            return int(steps or 0)
+        def read(session: StoredSession) -> int | None:
+            if not 1 <= turn <= session.row["turns"]:
+                return 0
+            rows = session.connection.execute(_SELECT_STEPS, (id, turn, 0, _MAX_STEP)).fetchall()
+            return int(rows[-1]["step"]) if _is_whole(session, rows) else None
+
+        steps = self._read_session(id, read)
+        return super().count_steps(id, turn) if steps is None else steps
 
     @override
     def turn_summaries(self, id: str) -> dict[int, str]:
-        with self._reading_session(id) as session:
+        def read(session: StoredSession) -> dict[int, str]:
             asked = "SELECT turn, line FROM lines WHERE session_id = ? ORDER BY turn"
             return dict(session.connection.execute(asked, (id,)).fetchall())
+
+        return self._read_session(id, read)
 
     @override
     def _search(self, query: str, id: str | None, limit: int, offset: int) -> list[SearchHit]:
@@ -239,32 +298,87 @@ class SqliteStore(SessionStore):
         """
         if id is not None:
             self.get(id)
-        with self._database.read_transaction() as connection:
-            if connection is None:
-                return []
-            behind = connection.execute("SELECT 1 FROM messages WHERE indexed = 0 LIMIT 1")
-            if self._has_index and behind.fetchone() is None:
-                return fts.search_index(connection, query, id, limit, offset)
-        if self._has_index and not self._database.is_read_only:
-            with self._database.write_transaction() as connection:
-                fts.index_missing(connection)
-                return fts.search_index(connection, query, id, limit, offset)
+        try:
+            with self._database.read_transaction() as connection:
+                if connection is None:
+                    return []
+                behind = connection.execute("SELECT 1 FROM messages WHERE indexed = 0 LIMIT 1")
+                if self._has_index and behind.fetchone() is None:
+                    return fts.search_index(connection, query, id, limit, offset, self.damage)
+            if self._has_index and not self._database.is_read_only:
+                with self._database.write_transaction() as connection:
+                    fts.index_missing(connection)
+                    return fts.search_index(connection, query, id, limit, offset, self.damage)
+        except DamagedDatabase as error:
+            said = f"the database or its full-text index is damaged ({error.__cause__})"
+            self.damage.tell(self.path, f"{said}; every message was searched")
         return super()._search(query, id, limit, offset)
 
-    @contextmanager
-    def _reading_session(self, id: str) -> Iterator[StoredSession]:
-        with self._database.read_transaction() as connection:
-            if connection is None:
-                raise UnknownSession(id, self.path)
-            yield self._fetch(connection, id)
+    def _read(self, read: Callable[[sqlite3.Connection], _T]) -> _T | None:
+        """Call ``read`` with a read transaction, or with what can be read of a damaged database.
+
+        Return None if there is no database yet.
+        """
+        try:
+            with self._database.read_transaction() as connection:
+                self._tell_damaged_log()
+                # What SQLite still reads and what was salvaged may differ in the numbers of messages.
+                if self._salvaged is None or self._salvaged[0] != self._stamps():
+                    return None if connection is None else read(connection)
+        except DamagedDatabase as error:
+            damaged = error
+        else:
+            damaged = DamagedDatabase(str(self.path))
+        with self._salvage_lock:
+            return read(self._salvage(damaged))
+
+    def _stamps(self) -> object:
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return [(p.stat().st_size, p.stat().st_mtime_ns) for p in (self.path, log) if p.exists()]
+
+    def _tell_damaged_log(self) -> None:
+        log = self._database.damaged_log
+        if log.exists():
+            said = f"SQLite could apply only a part of its write-ahead log, which is kept in {log.name}"
+            self.damage.tell(self.path, said)
+
+    def _salvage(self, error: DamagedDatabase) -> sqlite3.Connection:
+        """Return a database in memory with the intact rows. It is kept until the file changes."""
+        stamps = self._stamps()
+        if self._salvaged is None or self._salvaged[0] != stamps:
+            found = salvage_rows(self.path)
+            if not any(found.rows.values()):
+                hint = "restore a backup, or rename the file to start anew"
+                raise DamagedDatabase(
+                    f"{self.path}: damaged database ({error.__cause__}) without any readable row; {hint}"
+                )
+            said = (
+                f"damaged database ({error.__cause__}); only a part of it can be read and written"
+            )
+            self.damage.tell(self.path, said)
+            memory = sqlite3.connect(":memory:", check_same_thread=False)
+            copy_rows(found, memory, self.path)
+            memory.text_factory = decode_text
+            self._salvaged = stamps, memory
+        return self._salvaged[1]
+
+    def _read_session(self, id: str, read: Callable[[StoredSession], _T]) -> _T:
+        found = self._read(lambda connection: (read(self._fetch(connection, id)),))
+        if found is None:
+            raise UnknownSession(id, self.path)
+        return found[0]
 
     def _fetch(self, connection: sqlite3.Connection, id: str) -> StoredSession:
-        row = None
+        row: Mapping[str, Any] | None = None
         with suppress(UnicodeEncodeError):  # SQLite cannot encode lone surrogates
             row = connection.execute(_SELECT_SESSION, (id,)).fetchone()
+            if row is None and connection.execute(_SELECT_ANY, (id,)).fetchone() is not None:
+                said = f"the row of session {id!r} is missing; its title and settings are lost"
+                self.damage.tell("chat_sessions", said, id)
+                row = missing_session(id)
         if row is None:
             raise UnknownSession(id, self.path)
-        return StoredSession(connection, row)
+        return StoredSession(connection, row, self.damage).correct_count()
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -294,6 +408,22 @@ class SqliteStore(SessionStore):
     @override
     def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
         texts = [encode_json(row_from_message(message), "a message") for message in messages]
+        try:
+            return self._append(id, messages, texts, expected_position)
+        except DamagedDatabase as error:
+            if not self._has_index:
+                raise
+            self.damage.tell(self.path, f"{error.__cause__}; new messages are not in the index")
+            self._has_index = False  # if only the index is damaged, messages can still be stored
+            return self._append(id, messages, texts, expected_position)
+
+    def _append(
+        self,
+        id: str,
+        messages: Sequence[Message],
+        texts: Sequence[str],
+        expected_position: int | None,
+    ) -> int:
         with self._writing_session(id) as session:
             row, connection, first = session.row, session.connection, int(session.row["messages"])
             if expected_position not in (None, first):
@@ -348,11 +478,15 @@ class SqliteStore(SessionStore):
         """
         if self._write_summary is None:
             return (0, 0), None
-        with self._reading_session(id) as session:
-            falls = max(1, self.caps.messages // 2)
-            window = session.read_window(self.caps, self._write_summary, falls)
+        falls, write = max(1, self.caps.messages // 2), self._write_summary
+
+        def read(session: StoredSession) -> tuple[tuple[int, int], ResumeWindow]:
+            state = session.row["messages"], session.row["window_stop"]
+            return state, session.read_window(self.caps, write, falls)
+
+        state, window = self._read_session(id, read)
         _ = window.summary  # call the model now, outside the write transaction
-        return (session.row["messages"], session.row["window_stop"]), window
+        return state, window
 
     @override
     def _retitle(self, id: str, title: str, turn: int) -> None:
@@ -386,13 +520,25 @@ class SqliteStore(SessionStore):
                 fts.remove_session(session.connection, id)
             session.connection.execute("DELETE FROM chat_sessions WHERE session_id = ?", (id,))
         self._database.truncate_log()
+        with suppress(OSError):
+            self.partial_path(id).unlink(missing_ok=True)
+
+    @override
+    def partial_path(self, id: str) -> Path:
+        return self.path.with_name(f"partial-{id}.jsonl")
 
     @contextmanager
     def _writing_session(self, id: str) -> Iterator[StoredSession]:
         if not self.path.exists():
             raise UnknownSession(id, self.path)  # before a transaction creates the database
         with self._database.write_transaction() as connection:
-            yield self._fetch(connection, id)
+            session = self._fetch(connection, id)
+            if connection.execute(_SELECT_SESSION, (id,)).fetchone() is None:
+                columns = ", ".join(session.row)
+                marks = ", ".join(f":{name}" for name in session.row)
+                asked = f"INSERT INTO chat_sessions ({columns}) VALUES ({marks})"
+                connection.execute(asked, session.row)
+            yield session
 
     def _activate(self, session: StoredSession) -> None:
         if not session.row["system"]:
@@ -410,7 +556,19 @@ class SqliteStore(SessionStore):
             updated = from_milliseconds(row["updated_at"])
             if self._refuse_when_active and is_process_alive(row["owner"], updated):
                 raise SessionActive(row["session_id"])
-            StoredSession(connection, row).update(status="closed", owner=None)
+            StoredSession(connection, row, self.damage).update(status="closed", owner=None)
+
+
+def _is_whole(session: StoredSession, rows: Sequence[sqlite3.Row]) -> bool:
+    """Return True if rows of a turn are all that is stored between their neighbors, without a gap."""
+    if not rows:
+        return False
+    first, last, count = rows[0]["position"], rows[-1]["position"], session.row["messages"]
+    beside = {place for place in (first - 1, last + 1) if 0 <= place < count}
+    (known,) = session.connection.execute(
+        _COUNT_BESIDE, (session.id, first - 1, last + 1)
+    ).fetchone()
+    return last - first + 1 == len(rows) and bool(known == len(beside))
 
 
 def _now_milliseconds() -> int:

@@ -712,3 +712,59 @@ def test_without_memory_the_agent_has_no_tools_for_it(
     assert "read_file" in names
     assert not names & {"session_contents", "search_sessions", "get_turn"}
     assert "earlier sessions" not in provider.calls[0].body["messages"][0]["content"]
+
+
+@pytest.mark.e2e
+def test_nothing_is_saved_on_request_or_where_nothing_can_be_written(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    served(["One.", "Two."])
+    code, out, err = chat("Hi", "--no-save")
+    assert (code, out) == (0, "One.\n")
+    assert "nothing of this chat is saved" in err
+    assert not (workspace / ".ctxlab").exists()
+    (workspace / ".ctxlab").write_text("a file where the folder would be")
+    code, out, err = chat("Hi")
+    assert (code, out) == (0, "Two.\n")
+    assert f"{workspace} cannot be written: nothing of this chat is saved" in err
+
+
+@pytest.mark.e2e
+def test_sessions_are_stored_in_the_folder_that_is_named(
+    chat: Chat, served: Callable[..., Talker], workspace: Path, tmp_path: Path
+) -> None:
+    served(["One."])
+    assert chat("Hi", "--store", tmp_path / "sessions").out == "One.\n"
+    assert len(stored(tmp_path / "sessions")) == 1
+    assert not (workspace / ".ctxlab" / "sessions.db").exists()
+
+
+FULL = """
+import resource, signal, sys
+from ctxlab.agent import Agent, AgentSession
+from ctxlab.llm import ScriptedClient
+from ctxlab.sessions import JsonlStore, SqliteStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+kind, folder = sys.argv[1:]
+store = JsonlStore(folder) if kind == "jsonl" else SqliteStore(folder)
+live = AgentSession.start(store, Agent("gpt-4o", client=ScriptedClient("A", "B", "C")), id="s")
+live.allow_unsaved = True
+live.run("one")
+resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+print(live.run("two " * 9000).text, live.unsaved_count)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(live.run("three").text, live.unsaved_count)
+print([m.text[:3] for m in store.read_messages("s")])
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit for the size of a file")
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+def test_a_full_disk_is_told_once_and_the_conversation_goes_on(tmp_path: Path, kind: str) -> None:
+    argv = [sys.executable, "-c", FULL, kind, str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["B 2", "C 0", "['one', 'A', 'two', 'B', 'thr', 'C']"]
+    assert done.stderr.count("the conversation goes on, but new messages are not saved") == 1
+    assert "all messages are saved again" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -249,6 +249,15 @@ def test_chats_and_sessions_are_served_by_http(workspace: Path) -> None:
 
 
 @pytest.mark.e2e
+def test_sessions_of_another_folder_are_served_by_http(workspace: Path, tmp_path: Path) -> None:
+    (empty := tmp_path / "empty").mkdir()
+    (id,) = [session.id for session in SqliteStore(workspace).sessions()]
+    arguments = ("http", "--port", "0", "--store", str(workspace))
+    with serving(*arguments, cwd=empty, CTXLAB_MODEL="") as address:
+        assert asked(f"{address}/api/v1/sessions/{id}/toc")[0] == 200
+
+
+@pytest.mark.e2e
 def test_a_chat_by_http_is_answered_and_its_contents_are_written_by_a_model(
     workspace: Path,
 ) -> None:

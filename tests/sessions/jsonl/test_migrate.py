@@ -149,13 +149,33 @@ def test_other_files_are_not_touched(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
+def test_copies_are_never_joined(tmp_path: Path) -> None:
+    meta = {"type": "meta", "session_id": "a"}
+    write(tmp_path / "session-a.jsonl", [meta, *rows(4)])
+    write(tmp_path / "copy.jsonl", [meta, *rows(4)])
+    write(tmp_path / "longer.jsonl", [meta, *rows(6)])
+    before = snapshot(tmp_path)
+    dry = migrate_folder(tmp_path, dry_run=True)
+    assert snapshot(tmp_path) == before
+    report = migrate_folder(tmp_path)
+    assert report == dry
+    assert [(each.id, each.messages) for each in report.migrated] == [("a", 4), ("a-2", 6)]
+    (skipped,) = report.skipped
+    assert skipped.file == "copy.jsonl"
+    assert "the same messages as session 'a'" in skipped.reason
+    assert contents(tmp_path, "a") == [f"msg {n}" for n in range(4)]
+    assert (tmp_path / "copy.jsonl").exists()
+    again = migrate_folder(tmp_path)
+    assert (again.migrated, again.skipped) == ((), (skipped,))
+
+
 def test_a_session_that_lost_its_meta_file_gets_another(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path, max_history=2)
     store.create(id="a", model="gpt-5")
     for row in rows(5):
         store.append("a", message_from_dict(row))
     (tmp_path / "session-a.meta.json").unlink()
-    with pytest.raises(SessionError, match="ctxlab sessions migrate"):
+    with pytest.raises(SessionError, match="exists already"):
         store.create(id="a")
     assert migrate_folder(tmp_path).migrated == (("a", (), 5, 3),)
     session = JsonlStore(tmp_path).get("a")
@@ -163,33 +183,23 @@ def test_a_session_that_lost_its_meta_file_gets_another(tmp_path: Path) -> None:
     assert JsonlStore(tmp_path).append("a", Message("user", "on")) == 5
 
 
-def test_a_session_that_is_broken_is_left_and_stops_no_other(tmp_path: Path) -> None:
-    """A listing that meets one sends the user here: what can be taken is."""
+def test_a_session_that_is_broken_stops_no_other(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path, max_history=2)
-    for id in ("meta", "row", "newest", "fine"):
+    for id in ("row", "fine"):
         store.create(id=id)
         for row in rows(5):
             store.append(id, message_from_dict(row))
         (tmp_path / f"session-{id}.meta.json").unlink()
-    (tmp_path / "session-meta.meta.json").write_text("{")
-    for name in ("row.1", "newest.3"):
-        chunk = tmp_path / f"session-{name}.jsonl"
-        lines = chunk.read_text().splitlines()
-        chunk.write_text("\n".join([lines[0], '{"role":"user","cont', *lines[1:], ""]))
+    chunk = tmp_path / "session-row.1.jsonl"
+    lines = chunk.read_text().splitlines()
+    chunk.write_text("\n".join([lines[0], '{"role":"user","cont', *lines[2:], ""]))
     shutil.copy(tmp_path / "session-fine.1.jsonl", tmp_path / "session-a b.1.jsonl")
     write(tmp_path / "session-old.jsonl", rows(2))
-    before = snapshot(tmp_path)
     report = migrate_folder(tmp_path)
-    assert report.migrated == (("fine", (), 5, 3), ("old", ("session-old.jsonl",), 2, 1))
-    assert [left.file for left in report.skipped] == [
-        f"session-{id}.1.jsonl" for id in ("a b", "meta", "newest", "row")
-    ]
-    for where in ("session-meta.meta.json:1", "session-newest.3.jsonl:2", "session-row.1.jsonl:2"):
-        assert where in str(report)
-    after = snapshot(tmp_path)
-    for id in ("a b", "meta", "newest", "row"):
-        own = {name for name in before | after if name.startswith(f"session-{id}.")}
-        assert {n: after.get(n) for n in own} == {n: before.get(n) for n in own}
+    assert [each.id for each in report.migrated] == ["fine", "row", "old"]
+    assert [left.file for left in report.skipped] == ["session-a b.1.jsonl"]
+    assert chunk.read_text().splitlines()[1] == '{"role":"user","cont'  # for sessions doctor
+    assert contents(tmp_path, "row")[1:] == [f"msg {n}" for n in range(1, 5)]
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -91,8 +91,13 @@ def test_a_broken_line_in_the_middle_is_told_with_file_and_line(store: JsonlStor
         lines = path.read_text().splitlines()
         lines[line - 1] = '{"role":"user","cont'
         path.write_text("\n".join([*lines, ""]))
-    with pytest.raises(ReadError, match=rf"session-{id}\.2\.jsonl:3: not JSON"):
-        list(store.read_messages(id))
+    kept = said(store.read_messages(id))
+    assert kept[:4] == ["msg 0", "msg 1", "msg 2", "msg 3"]
+    assert (kept[5], len(kept)) == ("msg 5", 7)
+    assert [each.place.rpartition("/")[2] for each in store.damage.found] == [
+        f"session-{id}.2.jsonl:3",
+        f"session-{id}.3.jsonl:2",
+    ]
     with pytest.raises(ReadError, match=rf"session-{id}\.2\.jsonl:3: not JSON"):
         list(load(store.folder))
     assert said(next(load(store.folder, on_error="skip")).messages)[:3] == [
@@ -190,28 +195,34 @@ def test_what_cannot_be_written_as_json_is_refused_before_anything_is_written(
     assert [session.id for session in store.sessions()] == [id]
 
 
-def test_a_broken_session_hides_no_other(
+def test_damaged_metadata_costs_what_is_illegible_in_it(
     store: JsonlStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store, "a")
     filled(store, "b")
-    (store.folder / "session-a.meta.json").write_text("{")
+    path = store.folder / "session-a.meta.json"
+    store.retitle("a", "A title")
+    path.write_text(path.read_text().replace('"model":"gpt-5"', '"model"#"gpt-5"'))
     with caplog.at_level(logging.WARNING):
-        assert [session.id for session in store.sessions()] == ["b"]
-    assert "session-a.meta.json:1" in caplog.text
-    with pytest.raises(ReadError, match=r"session-a\.meta\.json:1"):
-        store.get("a")
+        assert {session.id for session in store.sessions()} == {"a", "b"}
+    assert "session-a.meta.json" in caplog.text
+    assert "ctxlab sessions doctor --repair" in caplog.text
+    session = store.get("a")
+    assert (session.title, session.model, session.messages) == ("A title", "gpt-5", 8)
+    damaged = path.read_text()
+    store.set_model("a", "gpt-6")  # the damaged file is kept
+    assert json.loads((store.folder / "session-a.0.torn").read_text())["cut"] == damaged
+    assert JsonlStore(store.folder).get("a").model == "gpt-6"
 
 
 @pytest.mark.parametrize("tools", ["", ',"tools":"read"', ',"tools":["read"]'])
-def test_a_tools_file_without_tools_is_broken(store: JsonlStore, tools: str) -> None:
-    filled(store, "b")
+def test_a_tools_file_without_tools_costs_the_tools(store: JsonlStore, tools: str) -> None:
     store.create(id="a", tools=(TOOL,))
     path = store.folder / "session-a.tools.json"
     path.write_text(f'{{"type":"session-tools","format":"ctxlab","version":1,"id":"a"{tools}}}\n')
-    assert [session.id for session in store.sessions()] == ["b"]
-    with pytest.raises(ReadError, match=r"session-a\.tools\.json:1: invalid header of type "):
-        store.get("a")
+    assert store.get("a").tools == ()
+    (told,) = store.damage.found
+    assert told.place == str(path)
 
 
 def test_summaries_that_cannot_be_opened_are_told(store: JsonlStore) -> None:

@@ -16,6 +16,7 @@ from storing import exchange
 
 from ctxlab.formats import load
 from ctxlab.messages.types import Message
+from ctxlab.sessions.jsonl.migrate import migrate_folder
 from ctxlab.sessions.jsonl.store import JsonlStore
 
 
@@ -115,3 +116,21 @@ def test_the_messages_of_a_long_session_are_counted_once(
     monkeypatch.setattr(Path, "open", opened)
     assert store.read_turn("a", 20)[0] == 19
     assert len(set(read)) < 8
+
+
+@settings(max_examples=20, deadline=None)
+@given(strange_conversations(), st.integers(1, 5))
+def test_a_migration_rewrites_the_headers_once(
+    tmp_path_factory: pytest.TempPathFactory, messages: tuple[Message, ...], size: int
+) -> None:
+    folder = tmp_path_factory.mktemp("v1")
+    make_version_1(folder, messages, size)
+    (done,) = migrate_folder(folder).upgraded
+    assert done.id == "a"
+    store = JsonlStore(folder, max_history=size, fsync="never")
+    assert list(store.read_messages("a")) == list(messages)
+    assert_numbers_agree(store, "a", messages)
+    heads = [json.loads(p.read_text().splitlines()[0]) for p in folder.glob("session-a.*.jsonl")]
+    assert all(head["version"] == 2 and "step" in head for head in heads)
+    assert not store.damage.found
+    assert migrate_folder(folder).upgraded == ()

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workspaces import begun, sql
 
-from ctxlab.errors import SessionError
 from ctxlab.llm import ScriptedClient
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import AgentPlan
@@ -157,15 +156,15 @@ def test_other_columns_that_somebody_broke_are_read_as_nothing(
     assert "plan_steps" in caplog.text
 
 
-def test_a_broken_message_is_told_where_it_stands_and_a_resume_does_without(
+def test_a_broken_message_is_told_where_it_stands_and_replaced(
     store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun(store)
     sql(store, "UPDATE messages SET row = '{' WHERE position = 1")
-    with pytest.raises(SessionError, match="invalid message 1 of session 'a'"):
-        list(store.read_messages("a"))
-    assert [m.content for m in store.open("a").recent] == ["Fix the parser"]
-    assert "invalid message 1 of session 'a'" in caplog.text
+    (_, lost) = store.read_messages("a")
+    assert lost.content == "[Lost message: message 2 cannot be read]"
+    assert [m.content for m in store.open("a").recent] == ["Fix the parser", lost.content]
+    assert "messages, session 'a', position 1: " in caplog.text
 
 
 def test_a_model_writes_the_summary_while_nobody_waits(tmp_path: Path) -> None:
