@@ -15,10 +15,10 @@ from ctxlab._utils.private_files import create_file, make_folder, open_for_writi
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
 
 MAKE = """
-import json, readline, sys, threading
+import json, sys, threading
 from pathlib import Path
 from ctxlab.llm.base import Request
-from ctxlab.cli.chat.prompt import LineReader
+from ctxlab.cli.chat.input_history import InputHistory
 from ctxlab.messages.types import Message
 from ctxlab.llm import CachedClient, ScriptedClient
 from ctxlab.sessions.jsonl.migrate import migrate_folder
@@ -48,10 +48,8 @@ client = CachedClient(ScriptedClient("short", "long " * 20_000), folder / ".ctxl
 for text in ("a secret", "another"):
     client.complete(Request("gpt-4o", (Message("user", text),)))
 assert client.complete(Request("gpt-4o", (Message("user", "another"),))).cached
-reader = LineReader(folder / ".ctxlab/chat_history")
-if reader._readline is not None:
-    readline.add_history("a secret")
-    reader.save_history()
+history = InputHistory(folder / ".ctxlab/chat_history")
+history.store_string("a secret")
 print("made", flush=True)
 sys.stdin.read()  # logs of databases are there as long as they are open
 """
@@ -62,26 +60,19 @@ sys.stdin.read()  # logs of databases are there as long as they are open
 def test_every_file_and_folder_that_is_made_belongs_to_its_owner_alone(
     umask: int, tmp_path: Path
 ) -> None:
-    import pty
-
-    typed, terminal = pty.openpty()  # else there is no history
-    try:
-        with subprocess.Popen(
-            [sys.executable, "-c", MAKE, str(tmp_path)],
-            stdin=terminal,
-            stdout=subprocess.PIPE,
-            umask=umask,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"made\n"
-            modes = {
-                path.relative_to(tmp_path): (path.is_dir(), stat.S_IMODE(path.stat().st_mode))
-                for path in tmp_path.rglob("*")
-            }
-            process.kill()
-    finally:
-        os.close(typed)
-        os.close(terminal)
+    with subprocess.Popen(
+        [sys.executable, "-c", MAKE, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        umask=umask,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"made\n"
+        modes = {
+            path.relative_to(tmp_path): (path.is_dir(), stat.S_IMODE(path.stat().st_mode))
+            for path in tmp_path.rglob("*")
+        }
+        process.kill()
     names = {path.name for path in modes}
     assert {"sessions.db", "sessions.db-wal", "cache.db", ".locks", ".gitignore"} <= names
     assert "chat_history" in names

@@ -113,6 +113,7 @@ class TestResults:
         assert "greater than or equal to 0" in str(result.error)
 
 
+@pytest.mark.e2e
 class TestFailures:
     def test_a_call_that_takes_too_long_is_a_timeout_and_the_next_one_works(self) -> None:
         with McpServers([SERVER], call_timeout=1) as servers:
@@ -181,6 +182,7 @@ class TestFailures:
             McpServers(["http://example.org/mcp"], token="t" * 32)
 
 
+@pytest.mark.e2e
 class TestProcesses:
     def test_servers_do_not_inherit_secrets(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SOME_API_KEY", "secret")
@@ -221,6 +223,7 @@ class TestProcesses:
         until(lambda: not any(map(is_running, [child, *(each.pid for each in servers)])))
 
 
+@pytest.mark.e2e
 class TestCtxlabServers:
     @pytest.mark.parametrize("transport", ["stdio", "http"])
     def test_the_session_server_works_over_both_transports(
