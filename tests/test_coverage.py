@@ -89,6 +89,7 @@ def test_a_true_difference_moves_the_intervals_and_not_their_widths(script: Modu
     assert none._power(np.full(60, 50.0)) == 1
 
 
+@pytest.mark.simulations
 def test_a_strategy_at_the_minimum_passes_for_settled_in_one_case_of_ten(
     script: ModuleType,
 ) -> None:

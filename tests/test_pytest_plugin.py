@@ -100,6 +100,7 @@ def text(result: pytest.RunResult) -> str:
     return result.stdout.str()
 
 
+@pytest.mark.e2e
 def test_markers_and_fixture_hold_fail_and_err(project: pytest.Pytester) -> None:
     project.makepyfile(TESTS)
     result = project.runpytest_subprocess(*OPTIONS)

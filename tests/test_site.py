@@ -47,6 +47,7 @@ def test_every_public_name_is_in_the_reference_with_an_example() -> None:
     assert [name for name in PUBLIC if ">>> " not in (getattr(ctxlab, name).__doc__ or "")] == []
 
 
+@pytest.mark.e2e
 def test_the_page_of_notebooks_shows_what_python_prints() -> None:
     text = (ROOT / "docs/start-notebook.md").read_text(encoding="utf-8")
     example = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))

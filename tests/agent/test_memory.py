@@ -165,6 +165,7 @@ def test_sessions_for_internal_use_are_left_out(store: SessionStore) -> None:
 class TestPages:
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
     @given(strange_conversations(), st.integers(600, 1_500))
+    @pytest.mark.properties
     def test_every_page_fits(
         self, tmp_path_factory: pytest.TempPathFactory, messages: tuple[Message, ...], size: int
     ) -> None:

@@ -151,6 +151,7 @@ def test_a_difference_of_samples_is_covered_at_least_as_often_as_said() -> None:
     assert 0.94 < held / rounds < 0.99
 
 
+@pytest.mark.simulations
 def test_a_test_with_clusters_of_one_size_is_that_of_scipy() -> None:
     from scipy import stats  # takes a second to import, in every worker
 

@@ -61,6 +61,7 @@ def poisoned(messages: list[Message]) -> Sequence[Message]:
     return messages
 
 
+@pytest.mark.properties
 def test_results_in_parts_equal_those_in_memory(tmp_path: Path) -> None:
     strategies = ("full", "random_drop()", "rolling_summary() | panic()", "random_drop(seed=3)")
     given = (*RECORDINGS, RECORDINGS[0], Recording("empty", (Message("user", "hi"),)))
@@ -139,6 +140,7 @@ def test_the_strategies_of_a_long_recording_are_divided_among_tasks(
     assert len(list_parts(tmp_path)) == 3
 
 
+@pytest.mark.e2e
 def test_a_recording_that_fails_is_listed_and_the_others_finish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +185,7 @@ def allow_deaths(
     return allow
 
 
+@pytest.mark.e2e
 def test_a_part_whose_worker_died_is_computed_by_another(
     allow_deaths: Callable[[int], dict[str, Any]],
 ) -> None:

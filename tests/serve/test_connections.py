@@ -217,6 +217,7 @@ RIGHT = f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".en
 WRONG = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+@pytest.mark.e2e
 def test_headers_that_are_not_whole_in_time_are_answered_408(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from anything import any_messages, any_objects, any_texts
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -210,7 +211,7 @@ class BothStores(RuleBasedStateMachine):
                 chunks.set_status(session.id, "closed")
 
 
-TestBothStores = BothStores.TestCase
+TestBothStores = pytest.mark.properties(BothStores.TestCase)
 TestBothStores.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
 
 

@@ -87,6 +87,7 @@ def readable(folder: Path) -> dict[str, list[Message]]:
 
 @settings(max_examples=25, deadline=None)
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 9999))
+@pytest.mark.properties
 def test_after_a_repair_nothing_is_found_and_every_readable_message_is_there_once(
     whole: Path, kind: str, seed: int
 ) -> None:

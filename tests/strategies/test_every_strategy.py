@@ -130,6 +130,7 @@ def test_nothing_that_fits_recalls_more_than_the_oracle(
 
 
 @given(messages=with_times(conversations()), few=st.lists(limits(), min_size=1, max_size=3))
+@pytest.mark.properties
 def test_replaying_all_at_once_is_replaying_each(
     messages: tuple[Message, ...], few: list[int], counter: TokenCounter
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_strategy_is_a_value(spec: str) -> None:
 
 
 @given(messages=with_times(conversations()), limit=limits())
+@pytest.mark.properties
 def test_a_replay_gives_the_same_again(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:

@@ -298,6 +298,7 @@ def test_importing_ctxlab_or_counting_a_string_creates_no_cache(tmp_path: Path) 
     assert not (tmp_path / "counts").exists()
 
 
+@pytest.mark.properties
 def test_a_warm_replay_equals_a_cold_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recordings = list(ctxlab.load("bundled:coding-agent"))[:4]
     strategies = ["full", "sliding_window() | panic()", "rolling_summary() | panic()"]

@@ -543,6 +543,7 @@ def test_a_path_that_nobody_typed_attaches_nothing(
     assert isinstance(server.calls[0].messages[-1].content, str)
 
 
+@pytest.mark.e2e
 def test_a_conversation_is_shortened_on_request(
     typed: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
@@ -676,6 +677,7 @@ def test_tools_of_an_mcp_server_are_called_and_their_images_are_sent(
     assert [m.role for m in messages(workspace)][1:] == ["user", "assistant", "tool", "assistant"]
 
 
+@pytest.mark.e2e
 def test_a_read_only_chat_gets_only_read_only_tools_of_an_mcp_server(
     chat: Chat, served: Callable[..., Talker]
 ) -> None:

@@ -296,6 +296,7 @@ def test_a_chat_that_is_ended_from_outside_leaves_nothing_running(
     assert find_violations(list(SqliteStore(workspace).read_messages(session.id)), "openai") == []
 
 
+@pytest.mark.e2e
 def test_the_context_fits_a_narrow_terminal(screen: Terminal) -> None:
     screen.resize(44, 50)
     screen.run([*CHAT, "--new"])

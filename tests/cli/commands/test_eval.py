@@ -36,6 +36,7 @@ def test_json_is_all_of_standard_output_and_keyed_by_the_columns(run: Run, logs:
     assert all(row["freed_mean"] is not None for row in rows[1::2])
 
 
+@pytest.mark.e2e
 def test_the_options_of_the_cost_are_in_the_manifest_and_change_only_the_cost(
     run: Run, logs: Path, tmp_path: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_the_last_line_is_the_verdict(run: Run, logs: Path) -> None:
     assert last.endswith(".")
 
 
+@pytest.mark.e2e
 def test_the_verdict_takes_the_least_recall_that_is_asked_for(run: Run, logs: Path) -> None:
     assert (
         "(0.2 times that of full history)" in run("eval", logs, *LIMITS, "--min-recall", "0.2").out

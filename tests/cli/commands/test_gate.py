@@ -226,6 +226,7 @@ def grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.e2e
 def test_new_logs_that_grew_beyond_the_margin_leave_with_1(run: Run, grown: Path) -> None:
     said = run(*LOGS)
     assert said.code == 1
@@ -242,6 +243,7 @@ def test_new_logs_that_grew_beyond_the_margin_leave_with_1(run: Run, grown: Path
     assert ElementTree.parse(grown / "a.xml").getroot().get("failures") == "0"
 
 
+@pytest.mark.e2e
 def test_unclear_scores_leave_with_1_only_if_the_check_is_strict(run: Run, grown: Path) -> None:
     same = ("gate", "--old", "old", "--new", "old", "-m", "gpt-5")
     lenient, strict = run(*same), run(*same, "--strict")

@@ -488,6 +488,7 @@ HITS = st.lists(st.integers(0, 100), min_size=RECORDINGS, max_size=RECORDINGS)
 
 
 @given(HITS, st.lists(HITS, min_size=2, max_size=4), st.sampled_from([0, 0.02, 0.2, "5 %"]))
+@pytest.mark.simulations
 def test_a_larger_loss_never_passes_where_a_smaller_one_fails(
     before: list[int], changed: list[list[int]], margin: float | str
 ) -> None:

@@ -45,6 +45,7 @@ def test_an_agent_that_grew_is_a_breach_with_its_interval() -> None:
     assert gate.breaches[0].sentence.startswith(said)
 
 
+@pytest.mark.simulations
 def test_what_the_logs_do_not_settle_is_no_breach() -> None:
     for seed in range(1, 9, 2):
         gate = compare_logs(logs(seed, 14), logs(seed + 1, 14), model="gpt-5", progress=False)
@@ -64,6 +65,7 @@ def test_too_few_clusters_settle_nothing_and_it_is_said() -> None:
     assert all("too few clusters for an interval (4)" in f.sentence for f in gate.findings)
 
 
+@pytest.mark.simulations
 def test_a_score_that_all_clusters_of_both_sets_share_is_met() -> None:
     gate = compare_logs(logs(1, 14), logs(2, 14), model="gpt-5", progress=False)
     (recall,) = (f for f in gate.findings if f.score.name == HEADLINE_SCORE)

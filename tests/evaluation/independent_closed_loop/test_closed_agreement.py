@@ -71,6 +71,7 @@ def test_all_columns_agree_on_small_agents(recording: Recording, limit: int) -> 
 
 
 @given(recording=AS_RECORDING, limit=st.sampled_from(LIMITS))
+@pytest.mark.properties
 def test_all_columns_agree_on_strange_conversations(recording: Recording, limit: int) -> None:
     check(compare_recording(recording, STRATEGIES, [limit]))
 

@@ -47,6 +47,7 @@ def test_the_implementation_shares_no_code_with_ctxlab() -> None:
     assert imported <= standard
 
 
+@pytest.mark.properties
 def test_needs_and_tiers_agree_on_bundled_recordings() -> None:
     folders = [path for path in BUNDLED.iterdir() if (path / "CARD.md").is_file()]
     check(compare(folders, limits=(2_000,), sample=3))

@@ -173,6 +173,7 @@ def check_that_lists_recall_nothing(recordings: Sequence[Recording], limit: floa
         assert text.split("(")[0] not in said
 
 
+@pytest.mark.properties
 def test_a_text_without_its_lines_recalls_what_nothing_recalls() -> None:
     check_that_lists_recall_nothing(list(load("bundled:support-desk"))[:2], 0.6)
 

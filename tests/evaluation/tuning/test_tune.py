@@ -167,6 +167,7 @@ def test_fewer_trials_are_drawn_of_the_same_configurations() -> None:
     assert len(keys[1]) == 12 + len(LIMITS)
 
 
+@pytest.mark.simulations
 def test_optimism_is_what_it_lost_where_it_had_not_been_seen() -> None:
     frame = usual().frontier
     for name in ("cost_share", HEADLINE_SCORE):

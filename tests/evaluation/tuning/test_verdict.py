@@ -211,6 +211,7 @@ HELD = st.lists(st.tuples(SHARES, FLAWS, FLAWS), min_size=3, max_size=3)
 
 
 @given(st.lists(SHARES, min_size=3, max_size=3), HELD, HELD, st.sampled_from([0.5, 0.7, 0.9]))
+@pytest.mark.simulations
 def test_the_held_out_set_can_refuse_a_choice_but_not_make_one(
     tuned: list[float],
     one: list[tuple[float, float, float]],

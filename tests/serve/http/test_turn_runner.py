@@ -85,6 +85,7 @@ def test_a_text_of_any_letters_arrives_as_it_was_said(tmp_path: Path) -> None:
     assert stored(tmp_path, id)[0].text == strange
 
 
+@pytest.mark.e2e
 def test_events_come_as_they_happen(tmp_path: Path) -> None:
     with serving(tmp_path) as client:
         id = created(client, tmp_path)
@@ -122,6 +123,7 @@ def test_a_failure_of_a_turn_is_told_and_the_session_goes_on(
         assert said(client, id, "again")[-1].data["text"] == "fine"
 
 
+@pytest.mark.e2e
 def test_a_second_message_is_refused_while_one_is_at_work(tmp_path: Path) -> None:
     with serving(tmp_path) as client, ThreadPoolExecutor() as pool:
         id, other = created(client, tmp_path), created(client, tmp_path)

@@ -87,6 +87,7 @@ def data_files(folder: Path) -> list[Path]:
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
+@pytest.mark.properties
 def test_a_byte_that_was_changed_costs_at_most_its_line(
     whole: tuple[Path, dict[str, list[Message]]], data: st.DataObject
 ) -> None:

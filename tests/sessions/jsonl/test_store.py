@@ -138,6 +138,7 @@ def test_messages_come_back_as_they_were(store: JsonlStore) -> None:
     st.integers(1, 6),
     st.data(),
 )
+@pytest.mark.properties
 def test_whatever_is_appended_reads_back_with_positions_and_turns(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[str]],

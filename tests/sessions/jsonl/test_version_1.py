@@ -54,6 +54,7 @@ def make_version_1(folder: Path, messages: Sequence[Message], size: int) -> Json
 
 @settings(max_examples=40, deadline=None)
 @given(strange_conversations(), st.integers(1, 5), strange_conversations())
+@pytest.mark.properties
 def test_turns_and_steps_are_found_and_a_session_goes_on(
     tmp_path_factory: pytest.TempPathFactory,
     messages: tuple[Message, ...],
