@@ -30,10 +30,10 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="accounts and modes are 
 TOKEN = "the-token-of-the-owner"
 
 MAKE = """
-import readline, sys
+import sys
 from pathlib import Path
 from ctxlab.llm.base import Request
-from ctxlab.cli.chat.prompt import LineReader
+from ctxlab.cli.chat.input_history import InputHistory
 from ctxlab.messages.types import Message
 from ctxlab.llm import CachedClient, ScriptedClient
 from ctxlab.sessions.jsonl.store import JsonlStore
@@ -45,9 +45,7 @@ store.append(id, Message("user", "a secret"), Message("assistant", "kept"))
 store.save(id)
 client = CachedClient(ScriptedClient("an answer"), folder / ".ctxlab/calls")
 client.complete(Request("gpt-4o", (Message("user", "a secret"),)))
-prompt = LineReader(folder / ".ctxlab/chat_history")
-readline.add_history("a secret")
-prompt.save_history()
+InputHistory(folder / ".ctxlab/chat_history").store_string("a secret")
 """
 
 # What another user does, who has nothing but the addresses and the names of files. Python is started

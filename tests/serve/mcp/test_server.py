@@ -383,7 +383,7 @@ def test_a_store_that_cannot_be_read_is_told_without_its_path(
     for file in Path(tmp_path, ".ctxlab").glob("sessions.db*"):
         file.write_bytes(b"no database " * 400)
     said = refused(store, "current_session")
-    assert "cannot be read (SessionError)" in said
+    assert "cannot be read (DamagedDatabase)" in said
     assert str(tmp_path) not in said
     (record,) = caplog.records
     assert isinstance(record.exc_info[1], SessionError)
