@@ -167,21 +167,18 @@ class StoredSession:
         numbers = ("messages", "turns", "steps", "window_stop")
         row = dict(self.row) | {name: _whole(self.row[name]) for name in numbers}
         end = TurnCounter(row["turns"], row["steps"], bool(row["replied"]))
-        is_over = last is None and end == TurnCounter()
+        after = TurnCounter()
         if last is not None:
-            is_over = counter_after(last["turn"], last["step"], last["row"]) == end
-        if stop == row["messages"] or (stop < row["messages"] and not is_over):
-            return StoredSession(self.connection, row, self.damage)
-        if last is None:
-            ends = {}
-        else:
             after = counter_after(last["turn"], last["step"], last["row"])
-            ends = {"turns": after.turn, "steps": after.step, "replied": after.replied}
+        if stop == row["messages"] or (stop < row["messages"] and after != end):
+            return StoredSession(self.connection, row, self.damage)
         said = (
             f"{stop:,} messages are stored, but the row of the session counts {row['messages']:,}"
         )
         self.damage.tell(f"chat_sessions, session {self.id!r}", said, self.id)
-        row |= ends | {"messages": stop, "window_stop": min(row["window_stop"], stop)}
+        row |= {"messages": stop, "window_stop": min(row["window_stop"], stop)}
+        if last is not None:
+            row |= {"turns": after.turn, "steps": after.step, "replied": after.replied}
         return StoredSession(self.connection, row, self.damage)
 
     def read_messages(self, start: int, stop: int) -> list[Message]:
@@ -230,9 +227,7 @@ class StoredSession:
         """
         text, place = row["row"], f"messages, session {self.id!r}, position {row['position']}"
         try:
-            message = message_from_row(
-                parse_json(str(text) if isinstance(text, DamagedText) else text)
-            )
+            message = message_from_row(parse_json(_undecorated(text)))
         except (TypeError, ValueError) as error:
             self.damage.tell(place, f"{error}; the message is lost", self.id)
             role: Role = find_role(text) if isinstance(text, (str, bytes)) else "system"
@@ -424,6 +419,11 @@ class StoredSession:
             start += len(messages)
 
 
+def _undecorated(text: Any) -> Any:
+    """Return a plain string for a ``DamagedText``, and other values as they are."""
+    return str(text) if isinstance(text, DamagedText) else text
+
+
 def _whole(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**62 else 0
 
@@ -446,7 +446,7 @@ def _parse_json_column(row: Mapping[str, Any], column: str, kind: type) -> Any:
     if text is None:
         return None
     try:
-        value = parse_json(str(text) if isinstance(text, DamagedText) else text)
+        value = parse_json(_undecorated(text))
         if not isinstance(value, kind):
             raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
     except (TypeError, ValueError) as error:
