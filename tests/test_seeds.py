@@ -166,9 +166,15 @@ def test_002_10_5_tool_definitions_reduce_the_context_that_is_available() -> Non
     assert count_tokens(tooled, "gpt-4", tools) < 8192
 
 
-def test_002_10_6_limits_are_those_of_the_model_and_not_a_default() -> None:
+def test_002_10_6_limits_are_those_of_the_model_and_not_a_default(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Seed 002, criterion 6."""
-    assert find_model("openrouter/google/gemini-3-flash-preview").limit == 1_048_576
+    model = "openrouter/google/gemini-3-flash-preview"
+    assert find_model(model).limit == 1_048_576
+    with caplog.at_level("INFO", "ctxlab.agent"):
+        ContextManager(model=model)
+    assert f"context limit of {model}: 1,048,576 tokens (litellm, " in caplog.text
 
 
 def test_002_10_8_huge_results_are_cut_and_nothing_is_sent_that_overflows() -> None:

@@ -157,6 +157,9 @@ class ContextManager:
         self.tokens = 0
         "number of tokens of the last request, with tool definitions; 0 before the first request"
         self._known_model = known
+        source = f"{known.source}, {known.listed_as}" if known.listed_as else known.source
+        stated = source if limit is None else "given"
+        _LOG.info("context limit of %s: %s tokens (%s)", model, f"{window:,}", stated)
         self._clock = clock
         self._counter = TokenCounter(model, profile)
         if client is None and models_used(self.strategy):

@@ -162,6 +162,7 @@ class JsonlStore(SessionStore):
         self.damage = DamageLog(self.folder)
         "damage that was noticed while the store was read"
         self._damaged_meta: set[str] = set()
+        self._other_format: set[str] = set()
         self._consistent: dict[Path, tuple[object, bool]] = {}
         self._tails: dict[str, tuple[str, ChunkTail]] = {}
         self._end_positions: dict[str, tuple[tuple[int, int, int], int]] = {}
@@ -339,6 +340,7 @@ class JsonlStore(SessionStore):
             except (FileNotFoundError, ReadError):
                 continue
         if text is None and not headers:
+            self._tell_other_format(id, numbers)
             return None
         path = self._files.sidecar_path(id, "meta")
         first = self._files.chunk_path(id, numbers[0]) if numbers else path
@@ -371,6 +373,17 @@ class JsonlStore(SessionStore):
             self.damage.tell(path, f"{missing}; rebuilt from the messages: {kept}", id)
             self._damaged_meta.add(id)
         return meta
+
+    def _tell_other_format(self, id: str, numbers: Sequence[int]) -> None:
+        """Log once that files named like chunks have another format, for example if renamed by hand."""
+        if numbers and id not in self._other_format:
+            self._other_format.add(id)
+            path = self._files.chunk_path(id, numbers[0])
+            _LOG.warning(
+                "%s: expected a chunk with a header, got another format; "
+                "convert it with: ctxlab sessions migrate %s",
+                *(path, self.folder),
+            )
 
     def _upgrade_meta(self, id: str, meta: SessionMeta) -> SessionMeta:
         """Convert metadata of version 1, whose titles have other turn numbers."""

@@ -121,6 +121,16 @@ def test_chunks_that_were_renamed_by_hand_are_one_session(tmp_path: Path) -> Non
     assert sorted(p.name for p in tmp_path.glob("*.old")) == []
 
 
+def test_a_chunk_that_was_renamed_by_hand_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "session-a.1.jsonl", rows(3))
+    store = JsonlStore(tmp_path)
+    assert store.sessions() == store.sessions() == []
+    (record,) = caplog.records
+    assert f"ctxlab sessions migrate {tmp_path}" in record.getMessage()
+
+
 def test_a_file_whose_id_is_taken_or_cannot_be_used_is_left_and_told(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path)
     store.create(id="a")
