@@ -26,7 +26,7 @@ def check_session(store: JsonlStore, id: str) -> None:
         Session id.
     """
     for number in store._files.list_chunks(id):
-        store._read_header(id, number)
+        store._headers.read(id, number)
     path = store._files.sidecar_path(id, "window")
     try:
         window = read_first_row(path, "session-window", StoredWindow)

@@ -114,6 +114,27 @@ def parse_first_row(text: bytes, path: Path, kind: str, shape: type[_T]) -> _T:
         raise ReadError(path, 1, f"invalid header of type {kind!r}: {error}") from None
 
 
+def file_mark(path: Path) -> tuple[int, int, int]:
+    """Return values of a file that differ after each change.
+
+    Parameters
+    ----------
+    path : Path
+        File.
+
+    Returns
+    -------
+    tuple of (int, int, int)
+        Number of the file in the file system, size in bytes and time of the last change in
+        nanoseconds; zeros if there is no file.
+    """
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return 0, 0, 0
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
 class SessionFiles:
     """Paths, locks and write operations for the session files in a folder.
 

@@ -222,7 +222,7 @@ def _rewrite_version_1(store: JsonlStore, id: str) -> list[UpgradedSession]:
     """Rewrite the files of version 1 of a session, so that they number turns and steps."""
     files = store._files
     with files.locked(id):
-        headers = [(n, store._parse_header(id, n)) for n in files.list_chunks(id)]
+        headers = [(n, store._headers.parse(id, n)) for n in files.list_chunks(id)]
         old = [n for n, header in headers if header is not None and header.step is None]
         summaries = files.summaries_path(id)
         version, _ = store._read_summaries(id)
@@ -234,7 +234,7 @@ def _rewrite_version_1(store: JsonlStore, id: str) -> list[UpgradedSession]:
                 f"{dump_json({'turn': n, 'line': line})}\n".encode() for n, line in lines.items()
             ]
             files.replace(summaries, encode_first_row("session-lines", id) + b"".join(rows))
-        new = {number: store._count_header(id, number) for number in old}
+        new = {number: store._headers.count(id, number) for number in old}
         for number, header in new.items():
             path = files.chunk_path(id, number)
             first, newline, rest = path.read_bytes().partition(b"\n")

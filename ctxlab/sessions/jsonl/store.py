@@ -32,7 +32,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -42,7 +42,6 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
-from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import dump_json, parse_json, repair_surrogates
 from ctxlab.context.turns import TurnCounter, TurnLabel
 from ctxlab.errors import (
@@ -59,7 +58,7 @@ from ctxlab.messages.openai_format import message_from_row, row_from_message
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus, SessionStore
 from ctxlab.sessions.common import Fsync, file_errors, is_session_id
-from ctxlab.sessions.damage import DamageLog, fill_gap, is_lost, lost_message
+from ctxlab.sessions.damage import DamageLog, is_lost
 from ctxlab.sessions.jsonl.chunk_format import (
     ChunkLine,
     ChunkTail,
@@ -75,8 +74,10 @@ from ctxlab.sessions.jsonl.files import (
     NewerVersion,
     SessionFiles,
     encode_first_row,
+    file_mark,
     read_first_row,
 )
+from ctxlab.sessions.jsonl.headers import ChunkHeaders, counter_at, make_header
 from ctxlab.sessions.jsonl.metadata import SessionMeta, salvage_fields
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
 from ctxlab.sessions.titles import (
@@ -163,12 +164,11 @@ class JsonlStore(SessionStore):
         "damage that was noticed while the store was read"
         self._damaged_meta: set[str] = set()
         self._other_format: set[str] = set()
-        self._consistent: dict[Path, tuple[object, bool]] = {}
+        self._headers = ChunkHeaders(self._files, self.damage)
         self._tails: dict[str, tuple[str, ChunkTail]] = {}
         self._end_positions: dict[str, tuple[tuple[int, int, int], int]] = {}
-        # Of damaged headers and files of version 1: counted headers, and turns by their old numbers.
-        self._counted_headers: dict[str, dict[int, ChunkHeader]] = {}
         self._old_turns: dict[str, dict[int, int]] = {}
+        "turns by their numbers in files of version 1, by ``SessionMeta.born``"
 
     def __repr__(self) -> str:
         """Return the class name and the folder."""
@@ -190,12 +190,15 @@ class JsonlStore(SessionStore):
     def get(self, id: str) -> Session:
         meta = self._load_meta(id)
         with self._file_errors(id):
-            number = self._newest_chunk(id, meta)
-            mark = _file_mark(self._files.chunk_path(id, number))
+            number = self._headers.newest_chunk(id, meta.chunk)
+            mark = file_mark(self._files.chunk_path(id, number))
             known = self._end_positions.get(id)
             if known is None or known[0] != mark:
                 self._tell_unfinished(id, number)
-                known = self._end_positions[id] = mark, self._read_tail(id, number).next_position
+                known = self._end_positions[id] = (
+                    mark,
+                    self._headers.read_tail(id, number).next_position,
+                )
             return meta.to_session(id, known[1], mark[2] / 1e9, self._read_tools(id))
 
     def _read_tools(self, id: str) -> tuple[dict[str, Any], ...]:
@@ -211,7 +214,9 @@ class JsonlStore(SessionStore):
     @override
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
         meta, start = self._load_meta(id), max(0, start)
-        header = self._find_chunk(id, meta, lambda header: header.first <= start)
+        with self._file_errors(id):
+            last = self._headers.newest_chunk(id, meta.chunk)
+            header = self._headers.find(id, last, lambda header: header.first <= start)
         end = None if stop is None else max(stop - header.first, 0)
         messages = self._iter_messages_from(id, header, meta)
         return islice(messages, start - header.first, end)
@@ -233,7 +238,7 @@ class JsonlStore(SessionStore):
     def count_turns(self, id: str) -> int:
         meta = self._load_meta(id)
         with self._file_errors(id):
-            return self._read_tail(id, self._newest_chunk(id, meta)).turn
+            return self._headers.read_tail(id, self._headers.newest_chunk(id, meta.chunk)).turn
 
     @override
     def count_steps(self, id: str, turn: int) -> int:
@@ -253,7 +258,10 @@ class JsonlStore(SessionStore):
         def begins_before(header: ChunkHeader) -> bool:
             return TurnLabel(header.turn, header.step or 0) < label
 
-        return self._find_chunk(id, self._load_meta(id), begins_before, numbered=True)
+        meta = self._load_meta(id)
+        with self._file_errors(id):
+            last = self._headers.newest_chunk(id, meta.chunk)
+            return self._headers.find(id, last, begins_before, numbered=True)
 
     def _iter_steps(self, id: str, header: ChunkHeader) -> Iterator[tuple[int, TurnLabel, Message]]:
         """Yield position, label and content of the messages of a chunk and of all later chunks."""
@@ -398,162 +406,12 @@ class JsonlStore(SessionStore):
             titles = tuple(title_at_turn(each, id, turns.get(each.turn, 0)) for each in titles)
         return replace(meta, titles=titles, version=CHUNK_VERSION)
 
-    def _newest_chunk(self, id: str, meta: SessionMeta) -> int:
-        """Return the number of the newest chunk; 0 if all chunks are missing."""
-        number = meta.chunk
-        while self._files.chunk_path(id, number + 1).exists():
-            number += 1
-        if number == meta.chunk and not self._files.chunk_path(id, number).exists():
-            number = max((n for n in self._files.list_chunks(id) if n < meta.chunk), default=0)
-            for lost in range(number + 1, meta.chunk + 1):
-                path = self._files.chunk_path(id, lost)
-                self.damage.tell(path, "this chunk is missing; its messages are lost", id)
-        return number
-
-    def _following_chunk(self, id: str, number: int, last: int) -> int | None:
-        """Return the number of the chunk after ``number``. Chunks up to ``last`` may be missing."""
-        if self._files.chunk_path(id, number + 1).exists():
-            return number + 1
-        later = self._files.list_chunks(id) if number < last else ()
-        return next((each for each in later if number < each <= last), None)
-
-    def _parse_header(self, id: str, number: int) -> ChunkHeader | None:
-        """Return the stored header of a chunk; None if it is damaged."""
-        path = self._files.chunk_path(id, number)
-        try:
-            header = read_chunk_header(path)
-        except ReadError as error:
-            self.damage.tell(f"{path}:1", f"damaged header ({error.reason}); it was rebuilt", id)
-            return None
-        return header if header.chunk == number else replace(header, chunk=number)
-
-    def _read_header(self, id: str, number: int) -> ChunkHeader:
-        """Return the header of a chunk with valid turns and steps.
-
-        The header of a file of version 1 stores other numbers, and a damaged header may store wrong
-        ones. In these cases all earlier chunks are counted; the result is cached.
-        """
-        header = self._parse_header(id, number)
-        if header is None or header.step is None or not self._is_consistent(id, header):
-            return self._count_header(id, number)
-        return header
-
-    def _is_consistent(self, id: str, header: ChunkHeader) -> bool:
-        """Return True if a header continues the chunk before it. The answer is cached."""
-        if header.chunk == 1:
-            return _state(header) == (0, 0, 0, True)
-        before = self._files.chunk_path(id, header.chunk - 1)
-        mark = (_file_mark(before), header)
-        known = self._consistent.get(before)
-        if known is None or known[0] != mark:
-            try:
-                tail = ChunkTail.read(before, sealed=True)
-                earlier = read_chunk_header(before)
-            except (FileNotFoundError, ReadError):
-                return False
-            state = _state(header)
-            same = _state(tail) == state if earlier.step is not None else True
-            same = same and tail.next_position == header.first
-            known = self._consistent[before] = mark, same
-        return known[1]
-
-    def _count_header(self, id: str, number: int) -> ChunkHeader:
-        known = self._counted_headers.setdefault(id, {})
-        for each in self._files.list_chunks(id):
-            if each <= number and each not in known:
-                known[each] = self._resolve_header(id, each, known)
-        return known[number]
-
-    def _resolve_header(self, id: str, number: int, known: dict[int, ChunkHeader]) -> ChunkHeader:
-        """Return the header of a chunk, of which the headers of all earlier chunks are ``known``."""
-        stored, start = self._parse_header(id, number), ChunkTail()
-        previous = max(known, default=0)
-        if previous:
-            path = self._files.chunk_path(id, previous)
-            start = ChunkTail.read(path, known[previous], sealed=True)
-        counted = _make_header(id, number, start)
-        if stored is None:
-            return counted
-        if stored.step is None:  # version 1
-            counted = _with_numbers(stored, counted)
-            return counted if previous == number - 1 else replace(counted, first=stored.first)
-        if _state(stored) == _state(counted):
-            return stored
-        if previous < number - 1:  # chunks are missing
-            return stored if stored.first >= counted.first else counted
-        lost = stored.first - counted.first
-        can_be = fill_gap(lost, _counter(counted), _counter(stored)) is not None if lost else True
-        following = self._files.chunk_path(id, number + 1)
-        if following.exists() and (later := self._parse_header(id, number + 1)) is not None:
-            path = self._files.chunk_path(id, number)
-            own = ChunkTail.read(path, _with_numbers(stored, counted, counted.first), sealed=True)
-            can_be = can_be and _state(own) != _state(later)
-        same_turn = _state(stored)[1:] == _state(counted)[1:]
-        if lost < 0 or not can_be or (not start.is_damaged and same_turn):
-            said = "the header has wrong numbers; they were counted"
-            self.damage.tell(f"{self._files.chunk_path(id, number)}:1", said, id)
-            return _with_numbers(stored, counted, counted.first)
-        return stored
-
-    def _read_tail(self, id: str, number: int) -> ChunkTail:
-        """Return the state at the end of the newest chunk; ``number`` is 0 if there is no chunk."""
-        if not number:
-            return ChunkTail(0, is_damaged=True)
-        path, header = self._files.chunk_path(id, number), self._read_header(id, number)
-        return ChunkTail.read(path, header, on_damage=self._on_damage(id, path))
-
-    def _on_damage(self, id: str, path: Path) -> Callable[[int, str], None]:
-        return lambda line, reason: self.damage.tell(f"{path}:{line}", reason, id)
-
     def _tell_unfinished(self, id: str, number: int) -> None:
         """Report an unfinished line at the end of a chunk, unless it is being written now."""
         path = self._files.chunk_path(id, number)
         if number and (torn := _torn_size(path)) and _torn_size(path, wait=True) == torn:
             said = f"the last {torn:,} bytes are those of an unfinished write, and are left out"
             self.damage.tell(path, said, id)
-
-    def _find_chunk(
-        self,
-        id: str,
-        meta: SessionMeta,
-        holds: Callable[[ChunkHeader], bool],
-        *,
-        numbered: bool = False,
-    ) -> ChunkHeader:
-        """Find the last chunk whose header meets the condition ``holds``, by binary search.
-
-        Return its header. If no chunk meets the condition, return the header of the first chunk. The
-        turns and steps of the headers are valid if ``numbered`` is True. If the first chunk is missing,
-        the header of an empty chunk 0 may be returned.
-        """
-
-        def read(number: int) -> ChunkHeader:
-            header = self._parse_header(id, number)
-            if header is not None and (header.step is None and numbered):
-                return self._count_header(id, number)
-            if header is None:
-                raise _DamagedChunk
-            return header
-
-        with self._file_errors(id):
-            low, high = 1, self._newest_chunk(id, meta)
-            last = high
-            try:
-                while low < high:
-                    middle = (low + high + 1) // 2
-                    if holds(read(middle)):
-                        low = middle
-                    else:
-                        high = middle - 1
-                found = read(low)
-                if found.step is None or self._is_consistent(id, found):
-                    return found
-            except (_DamagedChunk, FileNotFoundError):
-                pass
-            numbers = [number for number in self._files.list_chunks(id) if number <= last]
-            headers = [self._count_header(id, number) for number in numbers]
-            fits = [header for header in headers if header.chunk == 1 or holds(header)]
-            return fits[-1] if fits else _make_header(id, 0, ChunkTail(0))
 
     def _iter_messages_from(
         self, id: str, header: ChunkHeader | None = None, meta: SessionMeta | None = None
@@ -565,12 +423,12 @@ class JsonlStore(SessionStore):
         ``UnknownSession`` is raised.
         """
         with self._file_errors(id):
-            header = header or _make_header(id, 0, ChunkTail(0))
+            header = header or make_header(id, 0, ChunkTail(0))
         number, yielded = header.chunk, 0
         last = meta.chunk if meta is not None else max(self._files.list_chunks(id), default=0)
         while True:
-            following = self._following_chunk(id, number, last)
-            counter, place = _counter(header), 0
+            following = self._headers.following_chunk(id, number, last)
+            counter, place = counter_at(header), 0
             with self._file_errors(id):
                 if meta is not None and self._load_meta(id).born != meta.born:
                     raise UnknownSession(id, self.folder)
@@ -584,52 +442,21 @@ class JsonlStore(SessionStore):
                 if following is not None:
                     before = ChunkTail(number, header.first + place, counter.turn, counter.step)
                     before.replied = counter.replied
-                    header = self._header_after(id, following, before, header.step is None)
-                    yield from self._lost_messages(id, before, header)
+                    header = self._headers.read_after(id, following, before, header.step is None)
+                    yield from self._headers.lost_messages(id, before, header)
                     number, yielded = following, 0
-                elif self._following_chunk(id, number, last) is None:
+                elif self._headers.following_chunk(id, number, last) is None:
                     return
 
     def _read_batches(
         self, id: str, number: int, *, sealed: bool
     ) -> Iterator[list[ChunkLine[Message]]]:
         path = self._files.chunk_path(id, number)
-        on_damage = self._on_damage(id, path)
+        on_damage = self._headers.damage_of(id, path)
         if number:
             yield from read_batches(
                 path, parse_message_row, lost_row, sealed=sealed, on_damage=on_damage
             )
-
-    def _header_after(self, id: str, number: int, before: ChunkTail, is_old: bool) -> ChunkHeader:
-        """Return the header of a chunk that follows a chunk with the state ``before`` at its end.
-
-        ``is_old`` is True if the turns and steps of ``before`` are not valid, in files of version 1.
-        """
-        header = self._parse_header(id, number)
-        if header is not None and (is_old or header.step is None):
-            same = header.first == before.next_position
-        else:
-            same = header is not None and _state(header) == _state(before)
-        return header if header is not None and same else self._read_header(id, number)
-
-    def _lost_messages(self, id: str, before: ChunkTail, header: ChunkHeader) -> list[Message]:
-        """Return placeholders for messages that are missing between two chunks."""
-        count = header.first - before.next_position
-        if count <= 0:
-            return []
-        name = self._files.chunk_path(id, before.chunk).name
-        reason = f"{name} is incomplete"
-        for number in range(before.chunk + 1, header.chunk):
-            path = self._files.chunk_path(id, number)
-            reason = f"{path.name} is missing"
-            self.damage.tell(path, "this chunk is missing; its messages are lost", id)
-        if header.chunk == before.chunk + 1:
-            said = (
-                f"lines are missing; {pluralize(count, 'message')} before chunk {header.chunk} lost"
-            )
-            self.damage.tell(self._files.chunk_path(id, before.chunk), said, id)
-        roles = fill_gap(count, _counter(before), _counter(header)) or ["system"] * count
-        return [lost_message(role, reason) for role in roles]
 
     @contextmanager
     def _file_errors(self, id: str) -> Iterator[None]:
@@ -755,8 +582,7 @@ class JsonlStore(SessionStore):
     def close(self) -> None:
         self._tails.clear()
         self._end_positions.clear()
-        self._counted_headers.clear()
-        self._consistent.clear()
+        self._headers.forget()
         self._old_turns.clear()
 
     @contextmanager
@@ -793,7 +619,7 @@ class JsonlStore(SessionStore):
         self._files.sync_folder()
         self._tails.pop(id, None)
         self._end_positions.pop(id, None)
-        self._counted_headers.pop(id, None)
+        self._headers.forget(id)
 
     def _write_meta(self, id: str, meta: SessionMeta) -> None:
         if id in self._damaged_meta:
@@ -808,11 +634,11 @@ class JsonlStore(SessionStore):
     def _load_tail(self, id: str, meta: SessionMeta) -> ChunkTail:
         """Return the state of the newest chunk. An unfinished batch at its end is cut off first."""
         born, tail = self._tails.get(id, ("", None))
-        newest = self._newest_chunk(id, meta)
+        newest = self._headers.newest_chunk(id, meta.chunk)
         path = self._files.chunk_path(id, newest)
         size = path.stat().st_size if newest else 0
         if tail is None or (born, tail.chunk, tail.end_offset) != (meta.born, newest, size):
-            tail = self._read_tail(id, newest)
+            tail = self._headers.read_tail(id, newest)
             self._tails[id] = meta.born, tail
             if size != tail.end_offset and not tail.is_damaged:
                 self._files.truncate(path, tail.end_offset, id, newest)
@@ -880,49 +706,6 @@ class JsonlStore(SessionStore):
             said = {"born": meta.born, "position": end, "summary": window.summary, "recent": rows}
             self._write_sidecar(id, "window", **said)
         return window
-
-
-class _DamagedChunk(Exception):
-    """A chunk is missing or has a damaged header, so that it cannot be found by binary search."""
-
-
-def _with_numbers(header: ChunkHeader, start: ChunkHeader, first: int | None = None) -> ChunkHeader:
-    first = header.first if first is None else first
-    numbers = {"turn": start.turn, "step": start.step, "replied": start.replied}
-    return replace(header, first=first, version=CHUNK_VERSION, **numbers)
-
-
-def _make_header(id: str, number: int, end: ChunkTail) -> ChunkHeader:
-    """Return the header of chunk ``number``, which follows a chunk with the state ``end``."""
-    return ChunkHeader(
-        type="session",
-        format="ctxlab",
-        version=CHUNK_VERSION,
-        id=id,
-        chunk=number,
-        first=end.next_position,
-        turn=end.turn,
-        step=end.step,
-        replied=end.replied,
-    )
-
-
-def _counter(start: ChunkHeader | ChunkTail) -> TurnCounter:
-    return TurnCounter(start.turn, start.step or 0, start.replied)
-
-
-def _state(start: ChunkHeader | ChunkTail) -> tuple[int, int, int, bool]:
-    """Return the next position, the turn and the step, and whether the step has a reply."""
-    first = start.next_position if isinstance(start, ChunkTail) else start.first
-    return first, start.turn, start.step or 0, start.replied
-
-
-def _file_mark(path: Path) -> tuple[int, int, int]:
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return 0, 0, 0
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _torn_size(path: Path, *, wait: bool = False) -> int:
