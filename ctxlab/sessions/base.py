@@ -25,7 +25,12 @@ from ctxlab.formats.fields import get_text
 from ctxlab.messages.types import Message, Recording
 from ctxlab.sessions.common import check_not_negative, check_session_id, encode_json
 from ctxlab.sessions.text_search import SearchHit, search_messages
-from ctxlab.sessions.titles import TitleChange, single_line, titles_after_change
+from ctxlab.sessions.titles import (
+    TitleChange,
+    single_line,
+    title_at_turn,
+    titles_after_change,
+)
 
 SessionStatus: TypeAlias = Literal["active", "closed", "archived"]
 STATUSES: tuple[str, ...] = get_args(SessionStatus)
@@ -548,9 +553,9 @@ class SessionStore(SessionLibrary):
         """Copy a session, or its first turns, to a new session, which becomes active.
 
         Messages, turn summaries, model, strategy and tools are copied, and the title that the session
-        had then. Turns and steps keep their numbers. The ``meta`` of the copy has the id of the session
-        with the key ``copied_from``; in a copy of a copy, it is the id of the first session. Recordings
-        with the same ``copied_from`` are one cluster.
+        had then, with its history. Turns and steps keep their numbers. The ``meta`` of the copy has the
+        id of the session with the key ``copied_from``; in a copy of a copy, it is the id of the first
+        session. Recordings with the same ``copied_from`` are one cluster.
 
         Parameters
         ----------
@@ -578,27 +583,30 @@ class SessionStore(SessionLibrary):
         if not 0 <= turns <= known:
             raise SessionError(f"session {id!r}: expected 0 to {known} turns to copy, got {turns}")
         stop = self.read_turn(id, turns + 1)[0] if turns < known else session.messages
-        title = next((each.title for each in session.titles if each.turn <= turns), "")
-        made = self.create(
-            title=title,
-            model=session.model,
-            agent=session.agent,
-            file=session.file,
-            strategy=session.strategy,
-            system=session.system,
-            tools=session.tools,
-            meta={COPIED_FROM_KEY: id} | session.meta,
+        new, now = str(uuid4()), time.time()
+        titles = tuple(title_at_turn(t, new, t.turn) for t in session.titles if t.turn <= turns)
+        self._create(
+            replace(
+                session,
+                id=new,
+                title=titles[0].title if titles else "",
+                titles=titles,
+                created=now,
+                updated=now,
+                status="active",
+                meta={COPIED_FROM_KEY: id} | session.meta,
+            )
         )
         try:
-            self.append(made.id, *self.read_messages(id, 0, stop))
+            self.append(new, *self.read_messages(id, 0, stop))
             for turn, summary in self.turn_summaries(id).items():
                 if turn <= turns:
-                    self.save_turn_summary(made.id, turn, summary)
-            self.save(made.id, plan=plan)
+                    self.save_turn_summary(new, turn, summary)
+            self.save(new, plan=plan)
         except BaseException:
-            self.delete(made.id)
+            self.delete(new)
             raise
-        return self.get(made.id)
+        return self.get(new)
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
         """Set the title of a session and add it to the title history.

@@ -50,6 +50,20 @@ def test_a_copy_has_the_first_turns_with_their_numbers(store: SessionStore) -> N
     assert store.recording("a").messages == before.messages
 
 
+def test_a_copy_has_the_title_history_of_its_turns(store: SessionStore) -> None:
+    store.retitle("a", "Set by the user")
+    store.retitle("a", "Latest", turn=3)
+    made = store.copy("a", turns=2)
+    assert [(t.title, t.turn, t.interaction_id) for t in made.titles] == [
+        ("Set by the user", 0, ""),
+        ("first", 1, f"{made.id}:1"),
+    ]
+    before, whole = store.get("a").titles, store.copy("a").titles
+    assert [(t.title, t.changed_at, t.turn) for t in whole] == [
+        (t.title, t.changed_at, t.turn) for t in before
+    ]
+
+
 def test_all_turns_or_none_can_be_copied(store: SessionStore) -> None:
     whole, none = store.copy("a"), store.copy("a", turns=0)
     assert list(store.read_messages(whole.id)) == list(store.read_messages("a"))
