@@ -6,7 +6,7 @@ const ROW_HEIGHT = 26;
 const MARGIN = 8;
 
 // options: rows, label, drawRow (returns the content of a row), onSelect (called with a row).
-// Returns {node, select, redraw, setRows}. Arrow keys move, Enter selects.
+// Returns {node, select, seesSelected, redraw, setRows}. Arrow keys move, Enter selects.
 export function virtualList({ rows, label, drawRow, onSelect }) {
   let chosen = -1;
   const name = `list-${Math.random().toString(36).slice(2)}`;
@@ -38,13 +38,15 @@ export function virtualList({ rows, label, drawRow, onSelect }) {
     space.replaceChildren(...made);
   }
 
-  function select(i) {
+  function seesSelected() {
+    const top = chosen * ROW_HEIGHT;
+    return top >= node.scrollTop && top + ROW_HEIGHT <= node.scrollTop + node.clientHeight;
+  }
+
+  function select(i, reveals = true) {
     if (i < 0) return;
     chosen = i;
-    const top = i * ROW_HEIGHT;
-    if (top < node.scrollTop || top + ROW_HEIGHT > node.scrollTop + node.clientHeight) {
-      node.scrollTop = top - node.clientHeight / 2;
-    }
+    if (reveals && !seesSelected()) node.scrollTop = i * ROW_HEIGHT - node.clientHeight / 2;
     draw();
     node.setAttribute("aria-activedescendant", `${name}-${i}`);
   }
@@ -58,5 +60,5 @@ export function virtualList({ rows, label, drawRow, onSelect }) {
   }
 
   setRows(rows);
-  return { node, select, redraw: draw, setRows };
+  return { node, select, seesSelected, redraw: draw, setRows };
 }

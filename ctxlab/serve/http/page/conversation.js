@@ -12,7 +12,7 @@ const SCROLL_KEYS = new Set(["ArrowUp", "ArrowDown", "PageUp", "PageDown", "Home
 
 // onPlace is called with the label of the turn or step that the reader sees, and whether the reader scrolled there.
 export function conversation({ id, totalTurns, onPlace, onError }) {
-  let pages = [], current = "", aborter = new AbortController(), isLoading = false, follows = false;
+  let pages = [], current = "", aborter = new AbortController(), isLoading = false, follows = false, isEmpty = false;
   const list = element("div", { class: "feed", role: "feed", "aria-label": "Conversation" });
   const node = element("main", { class: "conversation", tabindex: 0, "aria-label": "Conversation", onscroll: () => onScroll() }, list);
   // Only the user's own scrolling changes the current turn; a jump to the last turn cannot scroll it to the top.
@@ -88,6 +88,12 @@ export function conversation({ id, totalTurns, onPlace, onError }) {
     } finally {
       if (mine === aborter) list.removeAttribute("aria-busy");
     }
+  }
+
+  // The session has no turns. The first one is shown when it arrives.
+  function showEmpty() {
+    isEmpty = true;
+    list.replaceChildren(element("p", { class: "quiet" }, "This session has no messages yet."));
   }
 
   function reveal(target) {
@@ -189,6 +195,11 @@ export function conversation({ id, totalTurns, onPlace, onError }) {
     const last = pages.at(-1);
     const wasAtEnd = last && !hasNext();
     totalTurns = turns;
+    if (isEmpty && turns) {
+      isEmpty = false;
+      await show(turns);
+      return;
+    }
     if (!wasAtEnd || isLoading) return;
     try {
       const page = await loadPage(last.turn, last.start);
@@ -203,5 +214,5 @@ export function conversation({ id, totalTurns, onPlace, onError }) {
     await fill();
   }
 
-  return { node, show, grow, current: () => Number(current.split(".")[0]), stop: () => aborter.abort(), redraw: () => fill() };
+  return { node, show, showEmpty, grow, current: () => Number(current.split(".")[0]), stop: () => aborter.abort(), redraw: () => fill() };
 }

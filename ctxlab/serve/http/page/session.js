@@ -12,6 +12,7 @@ import { virtualList } from "./virtual_list.js";
 const PAGE = 100;
 const FEW_TURNS = 60;
 const REFRESH = 5000;
+const SUMMARY_REFRESHES = 24; // after a turn; its summary is written in the background
 
 // place is {label, position}; both may be undefined. onError shows an error instead of the session.
 export async function sessionView(id, place, onError) {
@@ -39,6 +40,7 @@ export async function sessionView(id, place, onError) {
     element("header", {}, element("a", { class: "back", href: "#/" }, "← Sessions"), heading, toggle),
     side, talk.node,
     element("footer", { class: "small" }, keys([["j k", "next, previous turn"], ["/", "search"], ["Enter", "open"], ["Esc", "back"]])));
+  let refreshesLeft = SUMMARY_REFRESHES;
   let searching = null;
   let query = "";
 
@@ -86,10 +88,12 @@ export async function sessionView(id, place, onError) {
     if (document.visibilityState !== "visible") return;
     try {
       const now = await get(sessionPath(id), {}, stopped.signal);
-      if (now.updated === session.updated && now.total_messages === session.total_messages && now.session_name === session.session_name) return;
       const hasMore = now.total_messages !== session.total_messages;
+      const isSame = !hasMore && now.updated === session.updated && now.session_name === session.session_name;
       session = now;
-      describe();
+      if (!isSame) describe();
+      if (hasMore) refreshesLeft = SUMMARY_REFRESHES;
+      else if (refreshesLeft-- > 0) contents.renew();
       if (!hasMore) return;
       contents.grow(now.total_turns);
       await talk.grow(now.total_turns);
@@ -106,7 +110,7 @@ export async function sessionView(id, place, onError) {
 
   async function show({ label, position }) {
     if (!session.total_turns) {
-      talk.node.replaceChildren(element("p", { class: "quiet" }, "This session has no messages yet."));
+      talk.showEmpty();
       return;
     }
     closeSide();
@@ -144,6 +148,7 @@ function contentsList(id, totalTurns, signal, onChoose) {
   list.node.classList.add("contents-list");
 
   const turnOf = (label) => Number(label.split(".")[0]);
+  const newestPage = () => Math.floor((totalTurns - 1) / PAGE);
 
   function makeRows() {
     rows = [];
@@ -180,25 +185,31 @@ function contentsList(id, totalTurns, signal, onChoose) {
         entries.set(entry.turn, entry);
         for (const step of entry.steps) steps.set(step.label, step.headline);
       }
+      const isSeen = list.seesSelected(); // otherwise the reader has scrolled away from it
       makeRows();
-      mark();
+      mark(isSeen);
     } catch (error) {
       asked.delete(name);
       if (!(error instanceof ApiError) && error.name !== "AbortError") throw error;
     }
   }
 
-  function mark() {
+  function mark(reveals = true) {
     const place = rows.findIndex((row) => row.label === chosen);
-    list.select(place < 0 ? rows.findIndex((row) => row.turn === turnOf(chosen)) : place);
+    list.select(place < 0 ? rows.findIndex((row) => row.turn === turnOf(chosen)) : place, reveals);
   }
 
   makeRows();
   return {
     node: list.node, redraw: list.redraw, reveal: mark,
     select: (label) => { chosen = label; makeRows(); mark(); },
+    // Load the newest turns again.
+    renew: () => {
+      asked.delete(String(newestPage()));
+      if (totalTurns) loadTurns(newestPage());
+    },
     grow: (turns) => {
-      for (const name of [...asked]) if (name.startsWith(`${totalTurns}.`) || name === String(Math.floor((totalTurns - 1) / PAGE))) asked.delete(name);
+      for (const name of [...asked]) if (name.startsWith(`${totalTurns}.`) || name === String(newestPage())) asked.delete(name);
       entries.delete(totalTurns);
       totalTurns = turns;
       makeRows();
