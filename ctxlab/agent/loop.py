@@ -482,7 +482,10 @@ class Agent:
             self._store_and_append(*self._unstored, user)
             outcome = yield from self._run_steps()
         except BaseException as error:
-            self._clean_up(isinstance(error, (KeyboardInterrupt, GeneratorExit, SystemExit)))
+            stopped = isinstance(error, (KeyboardInterrupt, GeneratorExit, SystemExit))
+            if stopped:
+                _LOG.info("interrupted by the user")
+            self._clean_up(stopped)
             raise
         yield TurnFinished(outcome)
 
@@ -515,7 +518,8 @@ class Agent:
         if finish == "limit":
             mark = LIMIT_MARKER if text else LIMIT_MARKER.lstrip()
             text += mark
-            self._store_and_append(Message("assistant", text, time=time.time()))
+            # The conversation contains the text before the mark already.
+            self._store_and_append(Message("assistant", mark.lstrip(), time=time.time()))
             yield TextDelta(mark)
         return TurnResult(text, finish, iterations, tuple(self._said), usage, usd)
 

@@ -307,12 +307,20 @@ class AgentSession:
         finally:
             turn.close()  # adds missing tool results, so close the turn before saving
             if not saved and not self.closed:
-                self.agent.mark_plan(paused=True)
-                try:
-                    self.store.save(self.id, plan=self.plan)
-                except Exception:
-                    # The caller receives the error that ended the turn. The messages are stored already.
-                    _LOG.exception("session %s: cannot save an interrupted turn", self.id)
+                self._save_interrupted()
+
+    def abandon(self) -> None:
+        """Leave a turn that does not end. Its plan is paused, and a later reply is not stored."""
+        self.closed = True
+        self._save_interrupted()
+
+    def _save_interrupted(self) -> None:
+        self.agent.mark_plan(paused=True)
+        try:
+            self.store.save(self.id, plan=self.plan)
+        except Exception:
+            # The caller receives the error that ended the turn. The messages are stored already.
+            _LOG.exception("session %s: cannot save an interrupted turn", self.id)
 
     def on_messages(self, messages: tuple[Message, ...]) -> None:
         """Append new messages to the stored session, before the agent uses them.

@@ -207,6 +207,19 @@ def test_seed_004_2_the_plan_says_whether_its_step_waits_or_was_broken_off(opene
     assert live.plan == done
 
 
+def test_seed_004_2_the_plan_of_a_turn_that_was_abandoned_is_paused(opened: Open) -> None:
+    """Seed 004, criterion 2: also if the model answers too late."""
+    store, plan = opened(), AgentPlan(("read", "fix"), 0)
+    live = AgentSession.start(store, Agent("gpt-4o", client=ScriptedClient("Too late.")))
+    live.plan = plan
+    turn = live.stream("Go on")
+    live.abandon()
+    with pytest.raises(SessionError, match="closed"):
+        list(turn)
+    assert store.open(live.id).plan == replace(plan, paused=True)
+    assert [m.text for m in store.read_messages(live.id)] == []
+
+
 def test_a_resumed_session_has_the_same_stubs_as_one_that_went_on(opened: Open) -> None:
     """Seed 000, testing 4: a stub says whether the call failed, also after a restart."""
 

@@ -231,7 +231,7 @@ class TurnRunner:
         while not self._ended.wait(_CANCEL_POLL_INTERVAL):
             self._stop_agent()
             if self.agent_session is not None and time.monotonic() > latest:
-                self.agent_session.closed = True  # a late reply must not be stored
+                self.agent_session.abandon()
                 self._finish(self._cancel_reason, None)
 
     def _stop_agent(self) -> None:
