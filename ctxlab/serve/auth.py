@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
@@ -27,6 +28,7 @@ ASGIApp: TypeAlias = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 """An ASGI application."""
 
 _Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/*?#@,]+")
 
 MAX_BODY_BYTES = 1_000_000
 """Default maximum size of a request body, in bytes."""
@@ -104,6 +106,37 @@ got an empty string; omit the token to generate a random one
     return token
 
 
+def check_origin_name(text: str) -> str:
+    """Check that a text is an origin, which is how a browser names the site of a web page.
+
+    Parameters
+    ----------
+    text : str
+        Scheme, host and, if it is not the default one, port.
+
+    Returns
+    -------
+    str
+        The origin.
+
+    Raises
+    ------
+    SpecError
+        If the text is not an origin.
+
+    Examples
+    --------
+    >>> check_origin_name("app://obsidian.md")
+    'app://obsidian.md'
+    """
+    if not _ORIGIN.fullmatch(text):
+        raise SpecError(
+            f"Expected an origin such as https://notes.example or app://obsidian.md, got {text!r}; "
+            "write the scheme and the host, without a path"
+        )
+    return text
+
+
 def problem_details(status: int, detail: str) -> dict[str, Any]:
     """Return the JSON object that describes an error to the client, as defined by RFC 9457.
 
@@ -168,6 +201,9 @@ class AuthMiddleware:
     public_paths : collection of str, optional
         Paths that clients may read without the token, with GET or HEAD. They must not contain data of
         users.
+    allowed_origins : collection of str, optional
+        Origins of other sites whose web pages may send requests, such as ``app://obsidian.md``. They
+        need the token, too.
 
     Attributes
     ----------
@@ -182,12 +218,14 @@ class AuthMiddleware:
         max_body: int = MAX_BODY_BYTES,
         body_timeout: float = BODY_TIMEOUT,
         public_paths: Collection[str] = (),
+        allowed_origins: Collection[str] = (),
     ) -> None:
         self.app = app
         self.token = check_or_generate_token(token)
         self.body_timeout = body_timeout
         self.max_body = max_body
         self.public_paths = public_paths
+        self.allowed_origins = allowed_origins
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Check one ASGI request, then reject it or pass it to the application."""
@@ -198,7 +236,7 @@ class AuthMiddleware:
                     self._check_token(scope["headers"])
                     if ON_AUTHENTICATED_KEY in scope:
                         scope[ON_AUTHENTICATED_KEY]()
-                _check_origin(scope["headers"])
+                self._check_origin(scope["headers"])
             if scope["type"] == "http":
                 body = await self._receive_body(scope["headers"], receive)
         except _Refused as refusal:
@@ -224,6 +262,19 @@ class AuthMiddleware:
                 "missing or wrong token; send the header 'Authorization: Bearer TOKEN' with the "
                 "token of this server",
             )
+
+    def _check_origin(self, headers: _Headers) -> None:
+        hosts = {_parse_hostname(f"//{host}") for host in _header_values(headers, b"host")}
+        for origin in _header_values(headers, b"origin"):
+            name = _parse_hostname(origin)
+            known = name and (is_loopback(name) or name in hosts)
+            if not known and origin not in self.allowed_origins:
+                raise _Refused(
+                    403,
+                    "Expected an Origin header with localhost or the host of this server, "
+                    f"got host {name[:200]!r}; web pages of other sites cannot use this server "
+                    "unless their origins are allowed when it starts",
+                )
 
     async def _receive_body(self, headers: _Headers, receive: _Receive) -> _Receive | None:
         """Receive the whole body, and return an ASGI ``receive`` function that replays the body.
@@ -254,17 +305,6 @@ class AuthMiddleware:
 
 class _Refused(Exception):
     """Error for a request that failed a check, with the HTTP status and an explanation."""
-
-
-def _check_origin(headers: _Headers) -> None:
-    hosts = {_parse_hostname(f"//{host}") for host in _header_values(headers, b"host")}
-    for origin in map(_parse_hostname, _header_values(headers, b"origin")):
-        if not origin or not (is_loopback(origin) or origin in hosts):
-            raise _Refused(
-                403,
-                "Expected an Origin header with localhost or the host of this server, "
-                f"got host {origin[:200]!r}; web pages of other sites cannot use this server",
-            )
 
 
 def _header_values(headers: _Headers, name: bytes) -> list[str]:

@@ -127,6 +127,11 @@ def http(
         "--store DIR", "Folder in which sessions are stored, instead of the workspace."
     ),
     open_page: bool = flag("--open", "Open the page with the sessions in the browser."),
+    allow_origin: list[str] | None = option(
+        "--allow-origin ORIGIN",
+        "Site whose web pages may use the server with the token, such as app://obsidian.md. May be "
+        "repeated. Default: none but this server.",
+    ),
 ) -> None:
     """Serve chats and sessions of workspaces over HTTP, and a page to read them in a browser.
 
@@ -172,6 +177,7 @@ def http(
             summary_model=summary_model,
             store_for=lambda folder: open_chat_store(place or folder, client, summary_model),
             token=chosen_token,
+            allowed_origins=allow_origin or (),
         )
 
         def on_listening(address: str, token: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -26,7 +27,14 @@ Chat sessions with an agent, grouped by workspace. All errors are returned as pr
 (RFC 9457). A workspace runs one turn at a time."""
 
 
-def build_app(service: ChatService, *, token: str, max_body: int, body_timeout: float) -> FastAPI:
+def build_app(
+    service: ChatService,
+    *,
+    token: str,
+    max_body: int,
+    body_timeout: float,
+    allowed_origins: Sequence[str] = (),
+) -> FastAPI:
     """Build the FastAPI application that makes a ``ChatService`` available over HTTP.
 
     Parameters
@@ -39,6 +47,8 @@ def build_app(service: ChatService, *, token: str, max_body: int, body_timeout: 
         Maximum size of a request body, in bytes.
     body_timeout : float
         Time limit for receiving a request body, in seconds.
+    allowed_origins : sequence of str, optional
+        Origins of other sites whose web pages may send requests and read the answers.
 
     Returns
     -------
@@ -78,8 +88,13 @@ def build_app(service: ChatService, *, token: str, max_body: int, body_timeout: 
         max_body=max_body,
         body_timeout=body_timeout,
         public_paths=PAGE_PATHS,
+        allowed_origins=allowed_origins,
     )
-    app.add_middleware(SecurityHeaders)  # added last, so that refused requests have them, too
+    app.add_middleware(SecurityHeaders)  # added late, so that refused requests have them, too
+    if allowed_origins:  # a browser first asks, without the token, whether it may send a request
+        app.add_middleware(
+            CORSMiddleware, allow_origins=allowed_origins, allow_methods=["*"], allow_headers=["*"]
+        )
     app.openapi = cache(partial(_openapi_document, app))  # type: ignore[method-assign]
     return app
 

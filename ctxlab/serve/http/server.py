@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctxlab.errors import DataMissing
-from ctxlab.serve.auth import BODY_TIMEOUT, MAX_BODY_BYTES, check_or_generate_token
+from ctxlab.serve.auth import (
+    BODY_TIMEOUT,
+    MAX_BODY_BYTES,
+    check_or_generate_token,
+    check_origin_name,
+)
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -37,6 +42,7 @@ def make_app(
     body_timeout: float = BODY_TIMEOUT,
     idle_timeout: float = 600.0,
     max_agents: int = 16,
+    allowed_origins: Sequence[str] = (),
 ) -> FastAPI:
     """Create the ASGI application of the HTTP server. Run it with ``serve``.
 
@@ -73,6 +79,9 @@ def make_app(
         the session is loaded from the store.
     max_agents : int, default 16
         Maximum number of idle agents in memory.
+    allowed_origins : sequence of str, optional
+        Origins of other sites whose web pages may use the server with the token, such as
+        ``app://obsidian.md``.
 
     Returns
     -------
@@ -83,11 +92,12 @@ def make_app(
     ------
     SpecError
         If no workspace is given, if a workspace is not a folder, or if the token is empty or
-        contains characters that cannot be sent in an HTTP header.
+        contains characters that cannot be sent in an HTTP header, or if an origin is invalid.
     DataMissing
         If fastapi or uvicorn is not installed.
     """
     token = check_or_generate_token(token)
+    origins = [check_origin_name(origin) for origin in allowed_origins]
     try:
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
@@ -102,7 +112,13 @@ def make_app(
     summaries_for = partial(BackgroundSummarizer, client=client, model=summary_model)
     pool = AgentPool(max_agents, idle_timeout)
     service = ChatService(workspaces, agent_for, store_for or SqliteStore, summaries_for, pool)
-    return build_app(service, token=token, max_body=max_body, body_timeout=body_timeout)
+    return build_app(
+        service,
+        token=token,
+        max_body=max_body,
+        body_timeout=body_timeout,
+        allowed_origins=origins,
+    )
 
 
 def serve(

@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from http_serving import created, said, serving, sessions_at
+from http_serving import bearer, created, said, serving, sessions_at
 
+from ctxlab.errors import SpecError
 from ctxlab.sessions.sqlite.store import DATABASE_FILE
 
 
@@ -355,6 +356,33 @@ def test_a_page_of_another_site_is_refused_with_the_token_too_and_told_nothing(
     asked = {"origin": origin, "access-control-request-method": "POST"}
     assert client.options("/chat", headers=asked).status_code == 403
     assert not list(workspace.iterdir())
+
+
+def test_a_page_of_an_allowed_site_needs_the_token_and_is_answered(tmp_path: Path) -> None:
+    """Seed 000, request flow: the plugin of an editor, whose page has an origin of its own."""
+    origin = "app://obsidian.md"
+    with serving(tmp_path, authorized=False, token="right", allowed_origins=[origin]) as client:
+        asked = {
+            "origin": origin,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization,content-type",
+        }
+        assert (
+            client.options("/chat", headers=asked).headers["access-control-allow-origin"] == origin
+        )
+        body = {"message": "hello", "file": "a.md"}
+        told = client.post("/chat", json=body, headers={"origin": origin})
+        assert (told.status_code, told.headers["access-control-allow-origin"]) == (401, origin)
+        told = client.post("/chat", json=body, headers={"origin": origin, **bearer("right")})
+        assert (told.status_code, told.headers["access-control-allow-origin"]) == (200, origin)
+        other = {"origin": "https://evil.example", **bearer("right")}
+        refused(client.post("/chat", json=body, headers=other), 403)
+    for wrong in ("*", "null", "obsidian.md", "https://a.example/", "https://*.example"):
+        with (
+            pytest.raises(SpecError, match="Expected an origin"),
+            serving(tmp_path, allowed_origins=[wrong]),
+        ):
+            pass
 
 
 # --- queries and ids ------------------------------------------------------------------------------
