@@ -9,11 +9,14 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results
 from ctxlab.strategies.helpers.text import with_text
+from ctxlab.strategies.tool_stubs import OUTCOME_KEY, describe_json
 
 
 @dataclass(frozen=True, repr=False)
 class tool_result_cap(BaseStrategy):
     """Truncates tool results that are longer than a maximum length.
+
+    If the result is JSON, ``tool_stubs`` can still tell its number of results and its files.
 
     A result is truncated before it is sent for the first time, so messages that were already sent
     do not change and the prompt cache stays valid.
@@ -57,6 +60,8 @@ class tool_result_cap(BaseStrategy):
         text = message.text
         if len(text) <= self.chars:
             return None
+        if OUTCOME_KEY not in message.extra and (outcome := describe_json(message)):
+            message = message.replace(extra={**message.extra, OUTCOME_KEY: outcome})
         end = int(self.chars * self.tail)
         if not end:
             return with_text(message, text[: self.chars] + self.marker)

@@ -26,8 +26,10 @@ is not sent to the model."""
 
 OUTCOME_KEY = "outcome"
 """Key in ``Message.extra`` of a tool result with what a stub says: ``summary``, and, if they apply,
-``count`` and ``files``. The tools of ctxlab's own agents set it. It is not sent to the model."""
+``count``, ``files`` and ``error``. The tools of ctxlab's own agents set it, and ``tool_result_cap`` for
+results in JSON, which cannot be parsed once they are cut. It is not sent to the model."""
 
+_OUTCOME_KEYS = ("summary", "count", "files", "error")
 _MAX_SUMMARY_CHARS = 200
 _MAX_FILES = 10
 _FILE_KEYS = frozenset({"path", "file", "filename", "file_path", "filepath", "notebook_path"})
@@ -89,40 +91,65 @@ def make_stub(message: Message, call: ToolCall | None) -> Message | None:
     text = message.text
     if STUB_KEY in message.extra:
         return None
-    try:
-        value = parse_json(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, (dict, list)):
-        value = None
-    error = _error_text(message, text, value)
+    outcome = message.extra.get(OUTCOME_KEY)
+    if not isinstance(outcome, dict):
+        plain = {"summary": clip_text(text.strip(), _MAX_SUMMARY_CHARS)}
+        outcome = describe_json(message) or plain
+    begins = text[:40].lower().lstrip().startswith(_ERROR_PREFIXES)
+    failed = message.extra.get("is_error") or "error" in outcome or begins
     stub: dict[str, Any] = {"tool": call.name if call else message.name or "unknown"}
-    stub["status"] = "error" if error else "success"
-    if isinstance(outcome := message.extra.get(OUTCOME_KEY), dict):
-        stub |= {key: outcome[key] for key in ("summary", "count", "files") if key in outcome}
-    elif value is None:
-        stub["summary"] = clip_text(text.strip(), _MAX_SUMMARY_CHARS)
-    else:
-        count = _count_results(value)
-        stub["summary"] = f"{count} results" if count is not None else _describe_keys(value)
-        if count is not None:
-            stub["count"] = count
-        if files := list(dict.fromkeys(_iter_files(value)))[:_MAX_FILES]:
-            stub["files"] = files
-        if error:
-            stub["error"] = clip_text(error, _MAX_SUMMARY_CHARS)
+    stub["status"] = "error" if failed else "success"
+    stub |= {key: outcome[key] for key in _OUTCOME_KEYS if key in outcome}
     short = shorten_to(message, dump_json(stub))
     return short and short.replace(extra={**message.extra, STUB_KEY: True})
 
 
-def _error_text(message: Message, text: str, value: Any) -> str | None:
-    """Return the error text of a failed call; None if the call succeeded."""
+def describe_json(message: Message) -> dict[str, Any] | None:
+    """Describe a tool result in JSON.
+
+    Parameters
+    ----------
+    message : Message
+        Message with the tool result.
+
+    Returns
+    -------
+    dict or None
+        What a stub says of the result: ``summary``, and, if they apply, ``count``, ``files`` and
+        ``error``. None if the text is not a JSON object or array.
+
+    Examples
+    --------
+    >>> describe_json(Message("tool", '{"hits": [{"path": "a.md"}, {"path": "b.md"}]}'))
+    {'summary': '2 results', 'count': 2, 'files': ['a.md', 'b.md']}
+    """
+    text = message.text
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        value = parse_json(text)
+    except ValueError:
+        return None
+    count = _count_results(value)
+    found: dict[str, Any] = {
+        "summary": f"{count} results" if count is not None else _describe_keys(value)
+    }
+    if count is not None:
+        found["count"] = count
+    if files := list(dict.fromkeys(_iter_files(value)))[:_MAX_FILES]:
+        found["files"] = files
+    if error := _error_text(value) or (message.extra.get("is_error") and text):
+        found["error"] = clip_text(error, _MAX_SUMMARY_CHARS)
+    return found
+
+
+def _error_text(value: Any) -> str | None:
+    """Return the error text of the result of a failed call; None if the call succeeded."""
     if isinstance(value, dict):
         said = value.get("error")
         if said or value.get("ok") is False or value.get("success") is False:
             return said if isinstance(said, str) else dump_json(said or value)
-    failed = message.extra.get("is_error") or text[:40].lower().lstrip().startswith(_ERROR_PREFIXES)
-    return text if failed else None
+    return None
 
 
 def _count_results(value: Any) -> int | None:

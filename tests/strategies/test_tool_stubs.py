@@ -13,7 +13,7 @@ from replaying import run
 
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies import observation_mask, tool_stubs
+from ctxlab.strategies import observation_mask, tool_result_cap, tool_stubs
 from ctxlab.strategies.tool_stubs import STUB_KEY, make_stub
 from ctxlab.tokens.counter import TokenCounter
 
@@ -144,3 +144,22 @@ def test_the_mark_is_kept_beside_the_message_and_never_sent(
             assert entry.form is not Form.STUB or json.loads(entry.message.text)["tool"]
     stubbed = [entry.start for entry in trace.context.edited_entries]
     assert len(set(stubbed)) == len(stubbed)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"hits": [{"path": f"n{i}.md", "text": "x" * 200} for i in range(40)]},
+        {"error": "no such vault", "log": "y" * 9000},
+    ],
+)
+def test_the_stub_of_a_result_that_was_cut_tells_what_the_whole_result_was(value: Any) -> None:
+    """Seed 000, testing 4: status, number of results and files."""
+    whole = Message("tool", json.dumps(value), tool_call_id="c1")
+    cut = tool_result_cap().cut(whole, CALL)
+    assert cut is not None
+    stub, expected = make_stub(cut, CALL), make_stub(whole, CALL)
+    assert stub is not None
+    assert expected is not None
+    assert stub.text == expected.text
+    assert json.loads(stub.text)["status"] == ("error" if "error" in value else "success")
