@@ -21,7 +21,8 @@ def _import_litellm() -> Any:
     # Otherwise litellm fetches its price table from the network at import.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        # Filters apply to all threads, so those of the user's and of ctxlab's modules must not change.
+        warnings.filterwarnings("ignore", module=r"(?!__main__$|ctxlab\b)")
         made: Any = importlib.import_module("litellm")
         made.suppress_debug_info = True  # otherwise each error prints an advertisement
         # The first call of litellm creates more objects and warns; make that call now, with a mock.

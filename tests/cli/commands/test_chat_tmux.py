@@ -684,6 +684,15 @@ def test_a_redirected_answer_is_the_text_of_the_model(screen: Terminal, workspac
 
 
 @pytest.mark.e2e
+def test_an_unknown_model_is_told_while_litellm_is_imported(screen: Terminal) -> None:
+    """Seed 002, criterion 6: a warning if the limit of the default is used."""
+    screen.run([*PROGRAM, "chat", "-m", "openai/my-unknown"])
+    screen.wait_end(">")
+    screen.type("/context")
+    assert "assuming a limit of" in screen.wait("128,000 tokens (<1 %)")
+
+
+@pytest.mark.e2e
 def test_the_prompt_is_shown_before_the_agent_is_imported(
     screen: Terminal, workspace: Path
 ) -> None:
