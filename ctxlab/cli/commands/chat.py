@@ -154,8 +154,8 @@ def command(
                 code = chat.answer(text, as_json=json)
             else:
                 reader.on_first_prompt = loader.start
-                later = not (session or store or options.mcp) and options.reserve is None
-                if later and _can_connect_later(settings, new, place):
+                is_new = new or not (session or (place / ".ctxlab").exists())
+                if is_new and not store and _can_connect_later(options, settings):
                     print_note(new_session_greeting(settings.model or ""))
                 else:
                     print_note(greeting(chat.connection))
@@ -169,19 +169,20 @@ def command(
             raise typer.Exit(code)
 
 
-def _can_connect_later(settings: AgentSettings, new: bool, folder: Path) -> bool:
-    """Return True if the first prompt can be shown before the agent is created.
+def _can_connect_later(options: AgentOptions, settings: AgentSettings) -> bool:
+    """Return True if the settings of a new session need no check by the modules of the agent.
 
-    This is so for a new session whose settings need no check by the modules of the agent.
+    The first prompt can then be shown before the agent is created.
     """
     values = settings.values
+    if options.mcp or options.reserve is not None or settings.model is None:
+        return False
     try:
         in_tokens = values["limit"] is None or isinstance(parse_limit(values["limit"]), int)
     except SpecError:  # the agent raises an error that fits the option
         return False
-    checked = in_tokens and values["strategy"] is None and settings.model is not None
     known = values["approval"] in ("ask", "auto", "read-only")
-    return checked and known and (new or not (folder / ".ctxlab").exists())
+    return in_tokens and known and values["strategy"] is None
 
 
 def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:
