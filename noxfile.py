@@ -24,7 +24,7 @@ AGENTS += ["openhands-ai==1.6.0"]  # the last version with the condensers of V0
 AGENTS += ["json5", "mslex", "oslex"]  # for aider
 AGENTS += ["asyncpg", "demjson3", "pathvalidate", "pyhumps", "pytz"]  # for letta
 AGENTS += ["opentelemetry-instrumentation-requests", "opentelemetry-util-http"]  # for letta
-VULNERABILITIES = "https://pypi.org/pypi/pip/json"
+VULNERABILITIES = "https://pypi.org/pypi/pip/24.0/json"  # of a release, as pip-audit asks for it
 
 nox.options.default_venv_backend = "venv"
 nox.options.sessions = ["tests", "lint", "types"]
@@ -205,8 +205,9 @@ def audit(session: nox.Session) -> None:
     installed.write_text(str(found), encoding="utf-8")
     # Installed afterwards, so that its own dependencies are not audited.
     session.install("pip-audit>=2.7")
-    options = ("--no-deps", "--disable-pip", "--progress-spinner", "off", *session.posargs)
-    session.run("pip-audit", "-r", str(installed), *options)
+    # With --strict, a package that the service does not know fails the audit.
+    options = ("--strict", "--no-deps", "--disable-pip", "--progress-spinner", "off")
+    session.run("pip-audit", "-r", str(installed), *options, *session.posargs)
 
 
 @nox.session
