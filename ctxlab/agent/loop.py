@@ -56,14 +56,15 @@ from ctxlab.strategies import contents, offload
 from ctxlab.strategies.base import walk_strategies
 
 DEFAULT_STRATEGY = (
-    "file_sessions(follow=False) | tool_result_cap(tail=0.5) | tool_stubs() | rolling_summary() "
-    "| panic()"
+    "file_sessions(follow=False) | tool_result_cap(tail=0.5) | tool_stubs() "
+    "| pinned(rolling_summary() | panic(), users=False, systems=False, newest=True)"
 )
 """Default strategy of an agent.
 
 It keeps a separate conversation for each file that the user opens. It cuts the middle out of tool
 results of more than 4,000 characters and replaces results with stubs after the turn. It summarizes
-older messages. If a request is still too large, messages are shortened or dropped until it fits."""
+older messages. If a request is still too large, messages are shortened or dropped until it fits. The
+message that the agent is answering stays as it is."""
 
 MAX_ITERATIONS = 10
 """Maximum number of model calls in one turn."""
@@ -526,7 +527,7 @@ class Agent:
     def _request_reply(self) -> Generator[AgentEvent, None, Reply]:
         """Request a reply from the model, yield its text as events, and return the reply."""
         if self._client is None:
-            self._client = LiteLLMClient()
+            self._client = LiteLLMClient(patience=0)
         messages = [_replace_surrogates(entry.message) for entry in self.manager.request_entries()]
         limits = self.max_tokens, self.temperature
         request = Request(self.model, tuple(messages), self.manager.tools, *limits)

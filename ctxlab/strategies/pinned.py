@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,6 +81,9 @@ class pinned(WrapperStrategy):
     lower case as written. The text includes tool names and arguments. None: no messages"""
     max_tokens: int = 2000
     "maximum tokens of a unit to keep; of a longer one, only a note is kept"
+    newest: bool = False
+    """True: keep the newest user message, which the agent is answering, whatever ``users`` and
+    ``max_tokens`` are"""
 
     def __post_init__(self) -> None:
         """Raise SpecError if ``match`` is not a regular expression."""
@@ -94,6 +98,8 @@ class pinned(WrapperStrategy):
     def __call__(self, context: Context, /) -> Context:
         """Run the wrapped strategy on the other messages."""
         pins = self._find_pins(context)
+        if self.newest:
+            pins = self._with_newest(context, pins)
         hides_head = (self, "head") in context.strategy_state
         head = context.history.head_length
         if not hides_head and (not pins or pins[-1].start < head):
@@ -166,6 +172,21 @@ class pinned(WrapperStrategy):
         pins = (*kept, *found) if found else kept
         context.strategy_state[self] = length, pins
         return pins
+
+    def _with_newest(self, context: Context, pins: tuple[_Pin, ...]) -> tuple[_Pin, ...]:
+        """Return the units to keep with the newest user message, unless strategies keep it anyway."""
+        users = context.history.user_positions
+        count = bisect_left(users, context.history_length)
+        newest = users[count - 1] if count else -1
+        if context.strategy_state.get((self, "newest"), newest) != newest:
+            context.version += 1  # the strategy now sees the message that was the newest one
+        context.strategy_state[self, "newest"] = newest
+        index = context.find_index(newest) if count else None
+        in_head = index is not None and index < context.first_droppable
+        if not count or in_head or context.verbatim_entry(newest).tokens > context.available:
+            return pins
+        others = [pin for pin in pins if not pin.start <= newest < pin.stop]
+        return tuple(sorted([*others, _Pin(newest, newest + 1)], key=lambda pin: pin.start))
 
     def _pin_unit(self, history: History, start: int, stop: int) -> _Pin | None:
         """Return the unit with a message to keep; None if no message of the unit is to be kept."""

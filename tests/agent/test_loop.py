@@ -112,6 +112,26 @@ def test_what_streams_comes_in_pieces_and_is_kept_whole() -> None:
     whole(agent, heard)
 
 
+def test_the_message_that_is_answered_is_neither_summarized_nor_dropped() -> None:
+    """Seed 000, request flow: the model gets the user's message in each request of a long turn."""
+
+    def look() -> str:
+        return "line of a file " * 200
+
+    asked = f"{'Mind the rules. ' * 80} Finally, write the report."
+    answers = calls(("look", "{}")), "Done.", *[calls(("look", "{}"))] * 9, "Done."
+    client = ScriptedClient(*answers)
+    agent = Agent("gpt-4o", tools=[look], client=client, limit="6k")
+    agent.run("Begin")
+    agent.run(asked)
+    assert len(client.requests) == 12
+    assert any(
+        "Summary of the conversation" in (m.text or "") for m in client.requests[-1].messages
+    )
+    for request in client.requests[2:]:
+        assert asked in [m.text for m in request.messages if m.role == "user"]
+
+
 def test_seed_000_5_at_the_cap_the_partial_answer_comes_back_with_its_marker() -> None:
     """Seed 000, testing 5: agent loop cap returns partial response."""
     asking = calls(("read", "{}"), text="Still reading.")

@@ -267,6 +267,26 @@ def test_what_is_sent_live_is_what_a_replay_sends(
         assert manager.request() == [m.to_dict() for m in sent.messages]
 
 
+@settings(max_examples=60)
+@given(messages=conversations(), inner=strategies(), limit=limits())
+def test_the_message_that_is_answered_stays_verbatim(
+    messages: tuple[Message, ...], inner: Strategy, limit: int, counter: TokenCounter
+) -> None:
+    prepared = prepare_messages(messages, counter)
+    strategy = pinned(inner, users=False, systems=False, newest=True)
+    trace, requests = run(prepared, strategy, limit)
+    _, plain = run(prepared, inner, limit)
+    history, system = prepared.history, counter.count_request(())
+    for number, (sent, without) in enumerate(zip(requests, plain, strict=True)):
+        assert trace.tokens[number] == counter.count_request(sent.messages)
+        users = [i for i in range(sent.position) if messages[i].role == "user"]
+        if users and users[-1] >= history.head_length:
+            fits = history.entries[users[-1]].tokens + system <= limit
+            assert not fits or any(each is messages[users[-1]] for each in sent.messages)
+        if not find_violations(without.messages) and not find_violations(messages[: sent.position]):
+            assert not find_violations(sent.messages)
+
+
 @given(messages=conversations(), limit=limits(), inner=strategies())
 def test_with_nothing_to_keep_it_sends_what_the_wrapped_strategy_sends(
     messages: tuple[Message, ...], limit: int, inner: Strategy, counter: TokenCounter
