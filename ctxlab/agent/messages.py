@@ -137,7 +137,7 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
         Message to store and to send to the model.
     """
     notes = {
-        "is_error": None if result.ok else True,
+        "is_error": not result.ok,
         CANCELLED: True if result.error_type == CANCELLED else None,
         "duration_ms": result.duration_ms,
         "process_id": result.process_id,

@@ -198,7 +198,10 @@ class AgentSettings:
         """
         from ctxlab.llm import LiteLLMClient
 
-        return LiteLLMClient(retries=self.values["retries"], delay=self.values["retry_delay"])
+        # A user who sees each failure decides when to give up.
+        return LiteLLMClient(
+            retries=self.values["retries"], delay=self.values["retry_delay"], patience=0
+        )
 
     def make_agent(
         self,

@@ -15,7 +15,7 @@ from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import AgentPlan, ResumeState
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.strategies.helpers.text import clip_text
-from ctxlab.strategies.tool_stubs import OUTCOME_KEY
+from ctxlab.strategies.tool_stubs import OUTCOME_KEY, describe_json
 
 INTERRUPTED_RESULT = "[Interrupted before it finished: there is no result]"
 """Content of the tool result that is added to a call without a result."""
@@ -146,13 +146,15 @@ def trim_message(message: Message, max_chars: int) -> Message:
     """
     text = message.content if isinstance(message.content, str) else _content_text(message)
     calls, argument_chars = message.tool_calls, sum(len(c.arguments) for c in message.tool_calls)
+    extra = {key: message.extra[key] for key in _KEPT_EXTRA if key in message.extra}
     if len(text) + argument_chars > max_chars:
+        if message.role == "tool" and OUTCOME_KEY not in extra:
+            extra |= {OUTCOME_KEY: said} if (said := describe_json(message)) else {}
         room = max(max_chars - argument_chars, max_chars // 2 if calls else max_chars)
         text = clip_text(text, room, TRUNCATION_MARKER)
         share = (max_chars - len(text)) // max(len(calls), 1)
         calls = tuple(ToolCall(c.id, c.name, _trim_arguments(c.arguments, share)) for c in calls)
     content, kept = text or (None if calls else ""), (message.tool_call_id, message.name)
-    extra = {key: message.extra[key] for key in _KEPT_EXTRA if message.extra.get(key)}
     return Message(message.role, content, calls, *kept, file=message.file, extra=extra)
 
 

@@ -27,7 +27,7 @@ RECENT_TURNS = 3
 _MAX_SHOWN_TURNS = 40  # maximum number of turns in the prompt for a title
 _FIRST_TITLE_CHARS = 50  # characters of the first user message that become the title
 # The HTTP server puts the name of the open file before a message.
-_OPEN_FILE_PREFIX = re.compile(r"\s*\[file: [^\]\n]{1,1000}\] ")
+_OPEN_FILE_PREFIX = re.compile(r"\s*\[file: [^\n]{1,1000}?\] ")
 
 _TITLE_RULES = f"""\
 Generate a session title (max {MAX_TITLE_LENGTH} characters).
@@ -84,8 +84,8 @@ def titles_after_change(
     titles : tuple of TitleChange
         Title history before the change, newest first.
     title : str
-        New title. The history stays the same if the new title equals the newest title, or if the
-        history and the new title are both empty.
+        New title. The history stays the same if the new title equals the newest title, unless a user
+        sets it who wants to keep it, or if the history and the new title are both empty.
     turn : int
         Number of the turn that the title comes from; 0 if a user set the title.
     now : float
@@ -104,10 +104,10 @@ def titles_after_change(
     >>> [change.title for change in titles_after_change("a", titles, "Write the docs", 7, 20.0)]
     ['Write the docs', 'Fix the parser']
     """
-    if title == (titles[0].title if titles else ""):
-        return titles
     change = title_at_turn(TitleChange(title, now), id, turn)
-    return (change, *titles)[:MAX_TITLES]
+    if title != (titles[0].title if titles else ""):
+        return (change, *titles)[:MAX_TITLES]
+    return (change, *titles[1:]) if titles and turn == 0 else titles
 
 
 def single_line(text: str, max_chars: int = MAX_TITLE_LENGTH) -> str:

@@ -95,8 +95,9 @@ def make_stub(message: Message, call: ToolCall | None) -> Message | None:
     if not isinstance(outcome, dict):
         plain = {"summary": clip_text(text.strip(), _MAX_SUMMARY_CHARS)}
         outcome = describe_json(message) or plain
-    begins = text[:40].lower().lstrip().startswith(_ERROR_PREFIXES)
-    failed = message.extra.get("is_error") or "error" in outcome or begins
+    failed = "error" in outcome or message.extra.get("is_error")
+    if failed is None:  # most recordings do not tell
+        failed = text[:40].lower().lstrip().startswith(_ERROR_PREFIXES)
     stub: dict[str, Any] = {"tool": call.name if call else message.name or "unknown"}
     stub["status"] = "error" if failed else "success"
     stub |= {key: outcome[key] for key in _OUTCOME_KEYS if key in outcome}
@@ -147,7 +148,10 @@ def _error_text(value: Any) -> str | None:
     """Return the error text of the result of a failed call; None if the call succeeded."""
     if isinstance(value, dict):
         said = value.get("error")
-        if said or value.get("ok") is False or value.get("success") is False:
+        failed = value.get("ok") is False or value.get("success") is False
+        if value.get("status") == "error":
+            said, failed = said or value.get("message"), True
+        if said or failed:
             return said if isinstance(said, str) else dump_json(said or value)
     return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from generated import conversations, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +17,10 @@ from ctxlab.sessions.resume_messages import (
     build_resume_message,
     build_resumed_messages,
     pair_tool_results,
+    trim_message,
 )
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
+from ctxlab.strategies.tool_stubs import make_stub
 
 HI = Message("user", "hi")
 PLAN = AgentPlan(("read", "fix", "test"), current=1)
@@ -29,6 +33,18 @@ def calls(*made: ToolCall) -> Message:
 
 def result(id: str, text: str) -> Message:
     return Message("tool", text, tool_call_id=id)
+
+
+def test_a_stub_after_a_resume_tells_what_the_result_was_before_it_was_cut() -> None:
+    """Seed 000, testing 4: status, number of results and files."""
+    for value in ({"hits": [{"path": f"n{i}.md"} for i in range(900)]}, {"error": "x" * 9000}):
+        whole = result("a", json.dumps(value))
+        cut = trim_message(whole, 4000)
+        stub, expected = make_stub(cut, A), make_stub(whole, A)
+        assert len(cut.text) <= 4000
+        assert stub is not None
+        assert expected is not None
+        assert stub.text == expected.text
 
 
 def test_the_message_says_summary_current_step_and_to_continue() -> None:

@@ -113,6 +113,7 @@ def test_the_json_is_the_subset_of_openais_messages_with_texts_for_content() -> 
     assert all(isinstance(row["content"], str) for row in rows)
     assert rows[1]["content"] == "Look\n[image_url]"
     assert rows[2]["tool_calls"][0]["id"] == rows[3]["tool_call_id"] == "a"
+    assert rows[3].pop("extra") == {"is_error": False}  # a stub says whether the call succeeded
     assert all(row.keys() <= {"role", "content", "tool_calls", "tool_call_id"} for row in rows)
 
 

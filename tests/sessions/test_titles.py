@@ -85,6 +85,11 @@ def test_the_same_title_again_is_no_change() -> None:
     assert titles_after_change("a", titles, "Docs", 9, 30.0) == titles
 
 
+def test_a_user_who_sets_the_title_that_the_session_has_keeps_it() -> None:
+    titles = titles_after_change("a", (), "Docs", 7, 20.0)
+    assert titles_after_change("a", titles, "Docs", 0, 30.0) == (TitleChange("Docs", 30.0),)
+
+
 @given(st.lists(st.sampled_from("abc"), max_size=60))
 def test_a_history_is_newest_first_and_never_longer_than_twenty(given_titles: list[str]) -> None:
     """Seed 003, title history: newest first, 20 at most."""

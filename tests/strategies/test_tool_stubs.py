@@ -29,6 +29,15 @@ def stub(content: Any, **fields: Any) -> dict[str, Any]:
     return value
 
 
+def test_a_call_that_is_known_to_have_succeeded_is_no_error_because_of_its_words() -> None:
+    """Seed 000, testing 4: success or failure."""
+    text = "Error budgets are a tool. " * 40
+    assert stub(text)["status"] == "error"
+    assert stub(text, extra={"is_error": False})["status"] == "success"
+    found = stub({"status": "error", "message": "no vault"}, extra={"is_error": False})
+    assert (found["status"], found["error"]) == ("error", "no vault")
+
+
 def test_a_stub_names_tool_status_count_and_files() -> None:
     found = {
         "results": [{"path": f"Notes/{name}.md", "text": "…"} for name in ("foo", "bar", "foo")]

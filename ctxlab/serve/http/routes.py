@@ -73,7 +73,10 @@ async def _require_json(request: Request) -> None:
 
 def _prefix_active_file(message: str, file: str | None) -> str:
     """Add the path of the open file to the beginning of a message, unless the path is None."""
-    return message if file is None else f"[file: {' '.join(file.split())}] {message}"
+    if file is None:
+        return message
+    line = "".join(char if char.isprintable() else " " for char in file)
+    return f"[file: {line}] {message}"
 
 
 def _count_turns(store: SessionStore, id: str) -> int | None:
@@ -179,7 +182,8 @@ def make_router(service: ChatService) -> APIRouter:
         workspace = await asyncio.to_thread(service.find_workspace, id)
         file = workspace.file_router.normalize(said.active_file)
         text = _prefix_active_file(said.message, file)
-        turn = await service.start_turn(workspace, text, file, id, can_ask=True)
+        # A session that is chosen by its id is one conversation, whatever files are open.
+        turn = await service.start_turn(workspace, text, None, id, can_ask=True)
         await turn.wait_until_open()
         return EventStreamResponse(turn)
 

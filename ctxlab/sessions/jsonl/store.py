@@ -529,7 +529,7 @@ class JsonlStore(SessionStore):
     def _retitle(self, id: str, title: str, turn: int) -> None:
         with self._session_lock(id):
             meta = self._load_meta(id)
-            if title != meta.title:
+            if title != meta.title or turn == 0:
                 self._write_title(id, meta, title, turn)
 
     def _write_title(self, id: str, meta: SessionMeta, title: str, turn: int) -> SessionMeta:

@@ -491,7 +491,7 @@ class SqliteStore(SessionStore):
     @override
     def _retitle(self, id: str, title: str, turn: int) -> None:
         with self._writing_session(id) as session:
-            if title != session.row["title"]:
+            if title != session.row["title"] or turn == 0:
                 session.retitle(title, turn)
 
     @override

@@ -46,6 +46,19 @@ def test_the_same_file_continues_its_session(tmp_path: Path) -> None:
     assert "Tom" in second["response"]
 
 
+def test_a_session_that_is_chosen_by_its_id_is_one_conversation(tmp_path: Path) -> None:
+    """Seed 004, criterion 2: it continues, whatever files the messages are about."""
+    with serving(tmp_path) as client:
+        id = created(client, tmp_path)
+        for file in ("a.md", "b.md", None):
+            body = {"message": f"my cat is called Tom {file}", "active_file": file}
+            client.post(f"/sessions/{id}/messages", json=body).raise_for_status()
+        answer = said(client, id, "what did I say")[-1].data["text"]
+    assert "[file: a.md] my cat is called Tom a.md" in answer
+    assert "Tom b.md" in answer
+    assert "Tom None" in answer
+
+
 def test_a_different_file_starts_a_new_session(tmp_path: Path) -> None:
     """Seed 000, testing 2: a different file starts a new session, whatever id the client sends."""
     with serving(tmp_path) as client:

@@ -240,7 +240,8 @@ def test_a_title_comes_with_its_turn_and_the_history_is_bounded(store: SqliteSto
     titles = store.get("a").titles
     assert len(titles) == MAX_TITLES
     assert (titles[0].title, titles[0].turn, titles[0].interaction_id) == ("Topic 29", 30, "a:30")
-    assert store.retitle("a", "Topic 29").titles == titles
+    assert store.retitle("a", "Topic 29", turn=31).titles == titles
+    assert store.retitle("a", "Topic 29").titles[0].turn == 0  # the user keeps it
     with pytest.raises(SessionError, match="empty"):
         store.retitle("a", " \n")
 
