@@ -177,13 +177,15 @@ class pinned(WrapperStrategy):
         """Return the units to keep with the newest user message, unless strategies keep it anyway."""
         users = context.history.user_positions
         count = bisect_left(users, context.history_length)
-        newest = users[count - 1] if count else -1
+        if not count:
+            return pins
+        newest = users[count - 1]
         if context.strategy_state.get((self, "newest"), newest) != newest:
             context.version += 1  # the strategy now sees the message that was the newest one
         context.strategy_state[self, "newest"] = newest
-        index = context.find_index(newest) if count else None
+        index = context.find_index(newest)
         in_head = index is not None and index < context.first_droppable
-        if not count or in_head or context.verbatim_entry(newest).tokens > context.available:
+        if in_head or context.verbatim_entry(newest).tokens > context.available:
             return pins
         others = [pin for pin in pins if not pin.start <= newest < pin.stop]
         return tuple(sorted([*others, _Pin(newest, newest + 1)], key=lambda pin: pin.start))
