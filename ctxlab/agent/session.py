@@ -456,9 +456,14 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
     recent = [message for message in resumed.recent if message.role != "system"]
     if not recent and not resumed.summary:
         return  # no messages yet: the system prompt is stored with the first turn
+    before = _counter_before(store, id, recent)
+    if recent and recent[0].role != "user":  # the turn began before: its file is that of its user
+        _, turn = store.read_turn(id, before.turn)
+        file = next((message.file for message in turn if message.role == "user"), None)
+        recent[0] = recent[0].replace(file=file)
     agent.load_history(build_resumed_messages(replace(resumed, recent=(*opening, *recent))))
     history = agent.manager.history
-    set_turn_offset(history, len(history) - len(recent), _counter_before(store, id, recent))
+    set_turn_offset(history, len(history) - len(recent), before)
 
 
 def _counter_before(store: SessionStore, id: str, recent: Sequence[Message]) -> TurnCounter:

@@ -122,12 +122,13 @@ class _FileSessions:
     def _route_by_user_file(self, context: Context, position: int, head: int) -> None:
         """Add a message to the session of the file recorded with the newest user message."""
         message = context.history[position]
-        if message.role == "user":
+        # A resumed session may begin in a turn whose user message is no longer there.
+        if message.role == "user" or self.active_file is None:
             self.active_file = _file_of(message)
         branch = self._active_branch(context, head)
         _append_missing(context, branch, [position])
-        if branch.head_end is None and message.role == "user":
-            branch.head_end = position + 1
+        if branch.head_end is None:
+            branch.head_end = position + (message.role == "user")
 
     def _active_branch(self, context: Context, head: int) -> Branch:
         """Return the branch of the active file. A new branch gets the first ``head`` messages."""

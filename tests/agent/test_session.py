@@ -220,6 +220,19 @@ def test_seed_004_2_the_plan_of_a_turn_that_was_abandoned_is_paused(opened: Open
     assert [m.text for m in store.read_messages(live.id)] == []
 
 
+def test_seed_004_2_a_turn_that_is_longer_than_the_window_goes_on(opened: Open) -> None:
+    """Seed 004, criterion 2: also if the user's message about a file is no longer in the window."""
+    steps = [calls(("read", "{}"), text=f"Step {n}") for n in range(30)]
+    agent, _ = agent_of(*steps, "The bug is in line 77.", max_iterations=40)
+    live = AgentSession.start(opened(), agent, file="a.py")
+    live.run("Find the bug", file="a.py")
+    resumed, client = agent_of("I mend it.")
+    AgentSession.resume(opened(), live.id, resumed).run("Go on", file="a.py")
+    texts = [message.text for message in client.requests[0].messages]
+    assert "Step 29" in texts
+    assert texts[-2:] == ["The bug is in line 77.", "Go on"]
+
+
 def test_a_resumed_session_has_the_same_stubs_as_one_that_went_on(opened: Open) -> None:
     """Seed 000, testing 4: a stub says whether the call failed, also after a restart."""
 
