@@ -24,10 +24,12 @@ from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStore
 from ctxlab.sessions.partial_answer import PartialAnswer
 from ctxlab.sessions.resume_messages import MessageUnit, build_resumed_messages, interrupted_result
+from ctxlab.strategies.helpers.text import clip_text
 
 _LOG = logging.getLogger("ctxlab.agent")
 _MAX_OPENING_MESSAGES = 4
 "number of messages at the start of a stored session that may be system prompts"
+_SUMMARY_PART = 5  # of the available tokens, at most one part of this many is for the summary
 
 
 class TurnObserver(Protocol):
@@ -461,9 +463,18 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
         _, turn = store.read_turn(id, before.turn)
         file = next((message.file for message in turn if message.role == "user"), None)
         recent[0] = recent[0].replace(file=file)
-    agent.load_history(build_resumed_messages(replace(resumed, recent=(*opening, *recent))))
+    summary = _clip_to_window(agent, resumed.summary)
+    state = replace(resumed, summary=summary, recent=(*opening, *recent))
+    agent.load_history(build_resumed_messages(state))
     history = agent.manager.history
     set_turn_offset(history, len(history) - len(recent), before)
+
+
+def _clip_to_window(agent: Agent, summary: str) -> str:
+    """Cut a summary to a fifth of the available tokens, since no strategy shortens it later."""
+    most = agent.manager.budget.available // _SUMMARY_PART
+    used = agent.manager.history.counter.count_text(summary)
+    return summary if used <= most else clip_text(summary, len(summary) * most // used)
 
 
 def _counter_before(store: SessionStore, id: str, recent: Sequence[Message]) -> TurnCounter:

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from talking import talking
 
-from ctxlab import Recording
+from ctxlab import Recording, count_tokens
 from ctxlab.agent.events import TextDelta, ToolCallFinished, ToolCallStarted, TurnFinished
 from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
 from ctxlab.agent.session import AgentSession
@@ -231,6 +231,21 @@ def test_seed_004_2_a_turn_that_is_longer_than_the_window_goes_on(opened: Open) 
     texts = [message.text for message in client.requests[0].messages]
     assert "Step 29" in texts
     assert texts[-2:] == ["The bug is in line 77.", "Go on"]
+
+
+def test_the_summary_of_a_resumed_session_leaves_room_in_a_small_window(opened: Open) -> None:
+    """Seed 004, window: what a session resumes from fits the model."""
+    store = opened()
+    live = AgentSession.start(store, agent_of("Yes.")[0])
+    for number in range(80):
+        store.append(live.id, Message("user", f"Fact {number}: " + f"name_{number} is used. " * 9))
+        store.append(live.id, Message("assistant", f"Noted {number}."))
+    assert len(store.open(live.id).summary) > 4000
+    resumed, client = agent_of("Yes.", limit="3k", reserve=0)
+    AgentSession.resume(opened(), live.id, resumed).run("Go on")
+    (said,) = (m.text for m in client.requests[0].messages if "resumed" in m.text)
+    assert count_tokens([{"role": "user", "content": said}], "gpt-4o") < 3000 / 4
+    assert resumed.manager.tokens <= 3000
 
 
 def test_a_resumed_session_has_the_same_stubs_as_one_that_went_on(opened: Open) -> None:
