@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -217,13 +217,18 @@ class Database:
         SQLite stops at the first frame with a wrong checksum, and says nothing.
         """
         expected = count_committed(pending)
-        if not expected or self.damaged_log.exists():
+        if not expected or self.damaged_log.exists() or _known_frames(connection) >= expected:
             return
-        _, applied, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        with suppress(FileNotFoundError), log.open("rb") as file:
-            if applied < expected and file.read(24)[16:24] in (pending[16:24], b""):
-                with open_for_writing(self.damaged_log) as copy:
-                    copy.write(pending)
+        # Another process may be writing or emptying the log, so compare again while nobody can.
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            with closing(sqlite3.connect(self.path)) as reader:
+                known, content = _known_frames(reader), log.read_bytes()
+        finally:
+            connection.execute("ROLLBACK")
+        if content[16:24] == pending[16:24] and known < count_committed(content):
+            with open_for_writing(self.damaged_log) as copy:
+                copy.write(pending)
 
     def _make_files(self) -> None:
         """Create the folder and an empty database file that only its owner can read.
@@ -242,6 +247,16 @@ class Database:
             raise StoreNotWritable(
                 f"{folder}: cannot create the database folder: {error.strerror or error}"
             ) from None
+
+
+def _known_frames(connection: sqlite3.Connection) -> int:
+    """Return the number of frames in the write-ahead log that SQLite knows.
+
+    Return ``sys.maxsize`` while another process copies frames into the database. That process has read
+    the log already.
+    """
+    busy, known, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return sys.maxsize if busy else int(known)
 
 
 def _file_identity(path: Path) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from ctxlab.agent.session import AgentSession
 from ctxlab.errors import SessionError
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.damage import is_lost
+from ctxlab.sessions.sqlite.connection import Database
 from ctxlab.sessions.sqlite.store import SqliteStore
 from ctxlab.sessions.table_of_contents import get_contents
 
@@ -149,3 +150,12 @@ def test_a_log_that_sqlite_ignores_is_kept_and_told(tmp_path: Path) -> None:
         (told,) = store.damage.found
         assert "sessions.db-wal.damaged" in told.reason
     assert (folder / "sessions.db-wal.damaged").read_bytes() == content
+
+
+def test_a_log_that_another_process_empties_is_not_reported_as_damaged(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path)) as store:
+        store.create(id="a")
+        # This function is called after the new connection has read the log.
+        second = Database(store.path, lambda _: store._database.truncate_log())
+        with closing(second), second.read_transaction():
+            assert not second.damaged_log.exists()
