@@ -563,7 +563,7 @@ class ContextManager:
 def build_messages(
     system_prompt: str | None,
     messages: Sequence[MessageInput],
-    tools: Sequence[Mapping[str, Any]] = (),
+    tools: Sequence[Mapping[str, Any]] | None = None,
     *,
     strategy: Strategy | str | Callable[..., Any] = SAFE_STRATEGY,
     model: str = DEFAULT_MODEL,
@@ -601,7 +601,7 @@ def build_messages(
     >>> [m["role"] for m in build_messages("Be brief.", [{"role": "user", "content": "hi"}])]
     ['system', 'user']
     """
-    manager = ContextManager(strategy, model, tools=tools, **options)
+    manager = ContextManager(strategy, model, tools=tools or (), **options)
     if asked := models_used(manager.strategy):
         advice = "use ContextManager.sync(messages), which keeps the model's earlier replies"
         what = f"{' and '.join(asked)} may be called again for every request; {advice}"

@@ -10,8 +10,9 @@ import importlib
 import os
 import threading
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ctxlab.llm.streaming import STREAM_OPTIONS
@@ -20,9 +21,7 @@ from ctxlab.llm.streaming import STREAM_OPTIONS
 def _import_litellm() -> Any:
     # Otherwise litellm fetches its price table from the network at import.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    with warnings.catch_warnings():
-        # Filters apply to all threads, so those of the user's and of ctxlab's modules must not change.
-        warnings.filterwarnings("ignore", module=r"(?!__main__$|ctxlab\b)")
+    with _ignore_warnings(r"(litellm|pydantic|openai|httpx|aiohttp|asyncio)\b"):
         made: Any = importlib.import_module("litellm")
         made.suppress_debug_info = True  # otherwise each error prints an advertisement
         # The first call of litellm creates more objects and warns; make that call now, with a mock.
@@ -30,6 +29,22 @@ def _import_litellm() -> Any:
             mock = {"messages": [{"role": "user", "content": "-"}], "mock_response": "-", **options}
             list(made.completion(model="openai/gpt-4o", **mock))
     return made
+
+
+@contextmanager
+def _ignore_warnings(modules: str) -> Iterator[None]:
+    """Ignore warnings of modules whose names match a regular expression.
+
+    Filters apply to all threads. ``warnings.catch_warnings`` would undo what other threads change in
+    the meantime, so only this filter is removed.
+    """
+    warnings.filterwarnings("ignore", module=modules)
+    added = warnings.filters[0]
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # another thread has removed it
+            warnings.filters.remove(added)  # type: ignore[attr-defined]
 
 
 _import_lock = threading.Lock()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -55,6 +56,8 @@ _CUT_OFF_REASONS = ("length", "content_filter")
 _MAX_PROMPT_CHARS, _MAX_RESPONSE_CHARS, _MAX_STEPS = 2_000, 2_000, 12
 _MIN_TOPIC_WORD_CHARS, _MIN_TOPIC_WORDS, _MAX_REPEATED_SHARE = 5, 3, 0.25
 
+# What small models write before a title or a summary.
+_LINE_PREFIX = re.compile(r"(?:#+\s+|(?:title|session title|summary)\s*:\s*|\[RECENT\]\s*)+", re.I)
 _CHARS_PER_TOKEN = 4  # typical of English prose
 _SUMMARY_PROMPT = f"""\
 You write the table of contents of a conversation. Write the line for the turn below: what it was about \
@@ -309,7 +312,7 @@ class BackgroundSummarizer:
         title = self._ask_line(prompt, MAX_TITLE_LENGTH, about)
         if not title or _is_same_title(title, session.title):
             return
-        if self.store.get(id).title == session.title:  # the title was not changed in the meantime
+        if self.store.get(id).titles == session.titles:  # nobody set a title in the meantime
             self.store.retitle(id, title, max(lines))
 
     def _extract_title(self, session: Session) -> None:
@@ -344,7 +347,7 @@ class BackgroundSummarizer:
             return None
         finally:
             _CALL_SLOTS.release()
-        line = "" if reply.finish in _CUT_OFF_REASONS else _strip_quotes(reply.text)
+        line = "" if reply.finish in _CUT_OFF_REASONS else _clean_line(reply.text)
         if 0 < len(line) <= limit:
             return line
         what = f"{len(line)} characters long" if line else "empty or cut off"
@@ -378,15 +381,18 @@ def _clip_middle(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
 
 
-def _strip_quotes(text: str) -> str:
-    """Convert a model's reply to one line without surrounding quotes or markup."""
-    line = single_line(text, max_chars=10 * MAX_HEADLINE_CHARS)
+def _clean_line(text: str) -> str:
+    """Convert a model's reply to one line without surrounding quotes or markup.
+
+    Return an empty string if the line has no letter and no digit.
+    """
+    line = _LINE_PREFIX.sub("", single_line(text, max_chars=10 * MAX_HEADLINE_CHARS))
     for around in ('"', "“”", "'", "`", "**"):
         inside = line.strip(around).strip()
         wrapped = line.startswith(around[0]) and line.endswith(around[-1])
         if wrapped and around[0] not in inside and around[-1] not in inside:
             line = inside
-    return line
+    return line if any(map(str.isalnum, line)) else ""
 
 
 def _is_titled_by_hand(session: Session) -> bool:

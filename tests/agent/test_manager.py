@@ -144,7 +144,9 @@ def test_a_stub_carries_no_bookkeeping_to_the_model() -> None:
 
 def test_tool_definitions_and_the_reply_take_room() -> None:
     talk = [{"role": "user", "content": "word " * 30} for _ in range(50)]
-    plain = build_messages("You are a test agent.", talk, limit=1000, reserve=0, model="gpt-4")
+    plain = build_messages(
+        "You are a test agent.", talk, None, limit=1000, reserve=0, model="gpt-4"
+    )
     tools = [*TOOLS] * 10
     fewer = build_messages(
         "You are a test agent.", talk, tools, limit=1000, reserve=0, model="gpt-4"

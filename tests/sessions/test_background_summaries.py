@@ -152,9 +152,9 @@ def test_a_line_that_is_of_no_use_gives_way_to_the_extracted_one_and_is_reported
     assert len(client.requests) == 3  # what was answered is not asked again
 
 
-def test_quotes_and_line_breaks_around_an_answer_are_taken_off(store: SessionStore) -> None:
+def test_markup_and_line_breaks_around_an_answer_are_taken_off(store: SessionStore) -> None:
     id = stored(store, "Fix the parser")
-    client = ScriptedClient('"Fixed the parser"', "**Parser\n repairs**")
+    client = ScriptedClient('Summary: "Fixed the parser"', "# Title: **Parser\n repairs**")
     summarised(store, id, client)
     assert (store.turn_summaries(id), store.get(id).title) == (
         {1: "Fixed the parser"},
@@ -281,7 +281,9 @@ def test_a_title_follows_a_new_topic_and_its_history_says_with_which_turn(
     assert [(c.title, c.turn) for c in session.titles][:2] == [("Documentation", 2), ("Parsing", 1)]
 
 
-@pytest.mark.parametrize("answer", ["", "t" * 61, "Because the turns are about it, I keep " * 3])
+@pytest.mark.parametrize(
+    "answer", ["", "...", "t" * 61, "Because the turns are about it, I keep " * 3]
+)
 def test_a_title_that_is_none_is_not_taken_and_is_reported(
     store: SessionStore, answer: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -294,17 +296,18 @@ def test_a_title_that_is_none_is_not_taken_and_is_reported(
     assert any("keeps its title" in record.message for record in caplog.records)
 
 
-def test_a_title_given_by_hand_meanwhile_stays(store: SessionStore) -> None:
+@pytest.mark.parametrize("title", ["Mine", "Fix the parser"], ids=["another", "the same"])
+def test_a_title_given_by_hand_meanwhile_stays(store: SessionStore, title: str) -> None:
     id = stored(store, "Fix the parser")
 
     def answer(request: Request) -> str:
         if is_title(request):
-            store.retitle(id, "Mine")
+            store.retitle(id, title)
             return "Parsing"
         return "A line"
 
     summarised(store, id, ScriptedClient(answer))
-    assert store.get(id).title == "Mine"
+    assert store.get(id).title == title
 
 
 def test_a_title_given_by_hand_stays_whatever_comes(store: SessionStore) -> None:

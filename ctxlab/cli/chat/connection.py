@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ctxlab.errors import SpecError
+from ctxlab.errors import SpecError, UnknownSession
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
@@ -195,12 +195,15 @@ class ChatConnection:
         Returns
         -------
         str or None
-            Id of the session; None if there is none.
+            Id of the session; None if there is none, or if another process deleted it.
         """
         closed, self.agent_session, self.title = self.agent_session, None, ""
         if closed is None:
             return None
-        closed.close()
+        try:
+            closed.close()
+        except UnknownSession:  # another process deleted the session
+            return None
         # A new session stays empty if every request failed.
         if closed.id in self._started and not closed.session.messages:
             self.store.delete(closed.id)

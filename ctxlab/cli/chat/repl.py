@@ -36,7 +36,7 @@ from ctxlab.cli.chat.slash_commands import (
 from ctxlab.cli.chat.status_line import ChatStatus
 from ctxlab.cli.output import one_line, print_note
 from ctxlab.cli.render.control_characters import strip_control_characters
-from ctxlab.errors import CtxlabError, SpecError
+from ctxlab.errors import CtxlabError, SpecError, UnknownSession
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -182,13 +182,19 @@ class ChatRepl:
                 return run_slash_command(self, *command)
             self.run_turn(line, self._read_images(line))
         except CtxlabError as error:
-            print_note(str(error))
+            print_note(self._explain(error))
         except KeyboardInterrupt:
             if self._ending:
                 raise
             self._cancelled_at = time.monotonic()
             print("Cancelled", file=sys.stderr)
         return True
+
+    def _explain(self, error: CtxlabError) -> str:
+        current = None if self._connection is None else self._connection.agent_session
+        if isinstance(error, UnknownSession) and current is not None and error.id == current.id:
+            return "another process deleted the session of this chat; start one with /new"
+        return str(error)
 
     def run_turn(self, text: str, images: Sequence[str] = ()) -> None:
         """Send a message to the agent, and print the answer.

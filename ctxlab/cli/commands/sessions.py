@@ -281,6 +281,9 @@ def delete_all(agent: str | None = _AGENT, yes: bool = _YES, store: str | None =
             if not sys.stdin.isatty():
                 what = pluralize(len(found), "session")
                 raise SessionError(f"nothing was deleted; to delete {what}{whose}, add --yes")
+            active = sum(session.status == "active" for session in found)
+            if active:
+                print_note(f"{pluralize(active, 'session')} active; a chat may have one open")
             question = f"Delete {pluralize(len(found), 'session')}{whose} permanently?"
             typer.confirm(question, abort=True, err=True)
         count = 0

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -459,6 +460,22 @@ def test_a_chat_changes_its_session_and_its_model(
     sessions = {session.title: session for session in stored(workspace)}
     assert sessions["first"].model == "openai/gpt-4o"
     assert (sessions["first"].messages, sessions["second"].messages) == (5, 3)
+
+
+def test_a_chat_whose_session_another_process_deletes_goes_on_with_a_new_one(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    def delete(call: Call) -> str:
+        if call.number == 1:
+            with closing(SqliteStore(workspace)) as store:
+                store.delete(store.sessions()[0].id)
+        return f"Answer {call.number}."
+
+    served(delete)
+    said = typed("first\nsecond\nthird\n/model gpt-4o\n/new\nfourth\n")
+    assert said.code == 0
+    assert said.err.count("deleted the session of this chat; start one with /new") == 3
+    assert [m.text for m in messages(workspace)[1:]] == ["fourth", "Answer 2."]
 
 
 def test_undo_goes_on_in_a_copy_without_the_last_turn_and_archives_the_session(
