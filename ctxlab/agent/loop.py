@@ -52,7 +52,7 @@ from ctxlab.llm import LiteLLMClient
 from ctxlab.llm.base import Client, Reply, Request, Streamer
 from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.sessions.base import AgentPlan
-from ctxlab.strategies import contents, offload
+from ctxlab.strategies import contents, models_used, offload
 from ctxlab.strategies.base import walk_strategies
 
 DEFAULT_STRATEGY = (
@@ -64,7 +64,8 @@ DEFAULT_STRATEGY = (
 It keeps a separate conversation for each file that the user opens. It cuts the middle out of tool
 results of more than 4,000 characters and replaces results with stubs after the turn. It summarizes
 older messages. If a request is still too large, messages are shortened or dropped until it fits. The
-message that the agent is answering stays as it is."""
+message that the agent is answering and the first one stay as they are, so that a request can exceed a
+window of a few thousand tokens."""
 
 MAX_ITERATIONS = 10
 """Maximum number of model calls in one turn."""
@@ -328,8 +329,8 @@ class Agent:
     def mark_plan(self, *, awaiting_continuation: bool = False, paused: bool = False) -> None:
         """Mark the plan as waiting for the user to continue, or as paused, after a turn.
 
-        Nothing happens if the agent has no plan or the plan has no current step. The changed plan
-        is not passed to the observer.
+        A plan without a current step is neither. Nothing happens if the agent has no plan. The changed
+        plan is not passed to the observer.
 
         Parameters
         ----------
@@ -338,8 +339,13 @@ class Agent:
         paused : bool, optional
             True if the turn was interrupted or failed.
         """
-        if (plan := self._plan) is not None and plan.current is not None:
-            self._plan = replace(plan, awaiting_continuation=awaiting_continuation, paused=paused)
+        if (plan := self._plan) is not None:
+            goes_on = plan.current is not None
+            self._plan = replace(
+                plan,
+                awaiting_continuation=goes_on and awaiting_continuation,
+                paused=goes_on and paused,
+            )
 
     def load_history(self, messages: Iterable[Message]) -> None:
         """Load an earlier conversation, which the next turn continues.
@@ -549,12 +555,16 @@ class Agent:
     def _refuse_too_large(self, user: Message) -> None:
         """Raise ``SpecError`` if a user's message does not fit into the context window.
 
-        Strategies do not shorten such a message.
+        Strategies do not shorten such a message, nor those at the beginning of the conversation.
         """
         history, budget = self.manager.history, self.manager.budget
         prompts = (each for each in history.entries if each.message.role == "system")
         room = max(0, budget.available - sum(each.tokens for each in prompts))
-        if (needed := history.counter.count_message(user)) > room:
+        needed = history.counter.count_message(user)
+        if needed <= room < 2 * needed and not models_used(self.manager.strategy):
+            sent = sum(each.tokens for each in self.manager.preview(user))
+            room = max(0, budget.available - (sent - needed))
+        if needed > room:
             held = f"the context window of {budget.limit:,} has room for {room:,}"
             advice = "shorten the message, refer to a file instead, or set a larger limit"
             raise SpecError(f"the message has {needed:,} tokens, but {held}; {advice}")

@@ -28,7 +28,7 @@ ASGIApp: TypeAlias = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 """An ASGI application."""
 
 _Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/*?#@,]+")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[^\s/*?#@,:]+)(:\d{1,5})?")
 
 MAX_BODY_BYTES = 1_000_000
 """Default maximum size of a request body, in bytes."""

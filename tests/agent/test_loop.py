@@ -449,6 +449,15 @@ def test_seed_002_7_a_message_larger_than_the_window_is_refused_before_it_is_sai
     assert len(client.requests) == 1
 
 
+def test_a_message_that_does_not_fit_beside_the_first_one_is_refused() -> None:
+    agent, client = agent_of("Fine.", "Fine.", limit=1000, reserve=100)
+    agent.run("word " * 500)
+    with pytest.raises(SpecError, match=r"5\d\d tokens.* of 1,000 has room for 2\d\d; shorten the"):
+        agent.stream("word " * 500)
+    agent.run("word " * 250)
+    assert len(client.requests) == 2
+
+
 def test_get_turn_is_there_where_contents_are() -> None:
     asked = [{"turn": turn} for turn in (1, "1", "1.1", "2.1", "9", 1.1)]
     wanted = calls(*[("get_turn", json.dumps(each)) for each in asked])

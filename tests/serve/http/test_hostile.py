@@ -377,7 +377,14 @@ def test_a_page_of_an_allowed_site_needs_the_token_and_is_answered(tmp_path: Pat
         assert (told.status_code, told.headers["access-control-allow-origin"]) == (200, origin)
         other = {"origin": "https://evil.example", **bearer("right")}
         refused(client.post("/chat", json=body, headers=other), 403)
-    for wrong in ("*", "null", "obsidian.md", "https://a.example/", "https://*.example"):
+    for wrong in (
+        "*",
+        "null",
+        "obsidian.md",
+        "https://a.example/",
+        "http://a:b",
+        "https://*.example",
+    ):
         with (
             pytest.raises(SpecError, match="Expected an origin"),
             serving(tmp_path, allowed_origins=[wrong]),
