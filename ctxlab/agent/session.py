@@ -23,7 +23,13 @@ from ctxlab.errors import SessionConflict, SessionError, SpecError, StoreNotWrit
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStore
 from ctxlab.sessions.partial_answer import PartialAnswer
-from ctxlab.sessions.resume_messages import MessageUnit, build_resumed_messages, interrupted_result
+from ctxlab.sessions.resume_messages import (
+    MessageUnit,
+    build_resumed_messages,
+    has_cut_images,
+    interrupted_result,
+    restore_images,
+)
 from ctxlab.strategies.helpers.text import clip_text
 
 _LOG = logging.getLogger("ctxlab.agent")
@@ -166,7 +172,8 @@ class AgentSession:
         """Load a stored session of any length into an agent, so that the agent continues it.
 
         The conversation consists of the agent's system prompt, a message with the summary and the
-        plan of the session, and the newest messages, within the store's size limits. If the agent
+        plan of the session, and the newest messages, within the store's size limits. The newest three
+        messages with images keep them. If the agent
         has no system prompt, the stored one is used. The message with the summary is not stored. If
         a crash left tool calls without results, results that report the interruption are added to
         the store, and so is the text of an answer that a crash interrupted. Turns, steps and tool
@@ -458,6 +465,9 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
     recent = [message for message in resumed.recent if message.role != "system"]
     if not recent and not resumed.summary:
         return  # no messages yet: the system prompt is stored with the first turn
+    if has_cut_images(recent):
+        first = max(0, store.get(id).messages - 2 * len(recent))
+        recent = restore_images(recent, store.read_messages(id, first))
     before = _counter_before(store, id, recent)
     if recent and recent[0].role != "user":  # the turn began before: its file is that of its user
         _, turn = store.read_turn(id, before.turn)

@@ -14,14 +14,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ctxlab.errors import UnknownSession
 from ctxlab.messages.file_access import normalize_path
 from ctxlab.sessions.base import Session, SessionStore
 
 _ROUTED_KEY = "routed"
 "key in the ``meta`` of sessions that were created by a router"
-_MAX_CACHED_FILES = 256
-"maximum number of files whose session id is cached"
 
 
 class FileRouter:
@@ -49,7 +46,6 @@ class FileRouter:
         self.store = store
         self._folder = None if folder is None else str(folder)
         self._lock = threading.Lock()
-        self._session_ids: dict[str | None, str] = {}
 
     def route(self, file: str | None, create: Callable[..., Session] | None = None) -> Session:
         """Return the session of a file and make it active. If there is none, create a session.
@@ -76,10 +72,6 @@ class FileRouter:
             elif session.status != "active":
                 self.store.open(session.id)
                 session = self.store.get(session.id)
-            self._session_ids.pop(file, None)
-            self._session_ids[file] = session.id
-            if len(self._session_ids) > _MAX_CACHED_FILES:
-                del self._session_ids[next(iter(self._session_ids))]
         return session
 
     def find(self, file: str | None) -> Session | None:
@@ -96,14 +88,10 @@ class FileRouter:
             Session of the file; None if the file has no session yet.
         """
         file = self.normalize(file)
-        try:
-            known = self.store.get(self._session_ids[file])
-        except (KeyError, UnknownSession):
-            known = None
-        if known is not None and self._is_session_of(known, file):
-            return known
-        known_sessions = self.store.sessions()
-        return next((each for each in known_sessions if self._is_session_of(each, file)), None)
+        known = (
+            self.store.sessions()
+        )  # another process may have continued another session of the file
+        return next((each for each in known if self._is_session_of(each, file)), None)
 
     def normalize(self, file: str | None) -> str | None:
         """Return the form of a file's name in which its session is stored.

@@ -6,16 +6,18 @@ messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import Message, ToolCall
+from ctxlab.messages.types import ContentPart, Message, ToolCall
 from ctxlab.sessions.base import AgentPlan, ResumeState
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.strategies.helpers.text import clip_text
 from ctxlab.strategies.tool_stubs import OUTCOME_KEY, describe_json
+from ctxlab.tokens.images import is_image_part
 
 INTERRUPTED_RESULT = "[Interrupted before it finished: there is no result]"
 """Content of the tool result that is added to a call without a result."""
@@ -114,6 +116,11 @@ def pair_tool_results(messages: Iterable[Message]) -> tuple[Message, ...]:
 TRUNCATION_MARKER = "\n\n[truncated]"
 """Text appended to the content of a message that was cut."""
 
+MAX_RESTORED_IMAGES = 3
+"""Number of newest messages that keep their images when a session is resumed."""
+
+_IMAGE_MARK = re.compile(r"\[(image|image_url|input_image)\]")
+
 _KEPT_EXTRA = ("is_error", OUTCOME_KEY)
 "keys of ``Message.extra`` that a resumed session needs, to replace tool results by stubs"
 
@@ -158,6 +165,70 @@ def trim_message(message: Message, max_chars: int) -> Message:
     return Message(message.role, content, calls, *kept, file=message.file, extra=extra)
 
 
+def restore_images(
+    recent: Sequence[Message], stored: Iterable[Message], most: int = MAX_RESTORED_IMAGES
+) -> list[Message]:
+    r"""Put the newest images back into messages that ``trim_message`` has cut.
+
+    Parameters
+    ----------
+    recent : sequence of Message
+        Newest messages of a session, as ``trim_message`` returns them.
+    stored : iterable of Message
+        The same messages as they are stored. There may be others between them.
+    most : int, default 3
+        Maximum number of messages that get their images back.
+
+    Returns
+    -------
+    list of Message
+        The messages, with images in the newest ones that had images.
+
+    Examples
+    --------
+    >>> image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    >>> stored = Message("user", ({"type": "text", "text": "Look"}, image))
+    >>> cut = trim_message(stored, 100)
+    >>> cut.content, restore_images([cut], [stored]) == [stored]
+    ('Look\n[image_url]', True)
+    """
+    restored, end = list(recent), len(recent)
+    shown = [(m, parts) for m in stored if (parts := _image_parts(m))]
+    for message, images in reversed(shown[-most:]):
+        whole = _content_text(message)
+        for index in reversed(range(end)):
+            cut = restored[index]
+            same_place = (cut.role, cut.tool_call_id) == (message.role, message.tool_call_id)
+            if same_place and cut.content == whole:
+                restored[index], end = cut.replace(content=message.content), index
+                break
+            begin = cut.text.removesuffix(TRUNCATION_MARKER)
+            if same_place and begin != cut.text and whole.startswith(begin):
+                text = {"type": "text", "text": cut.text}
+                restored[index], end = cut.replace(content=(text, *images)), index
+                break
+    return restored
+
+
+def has_cut_images(messages: Iterable[Message]) -> bool:
+    """Return True if images may have been cut out of one of the messages.
+
+    Parameters
+    ----------
+    messages : iterable of Message
+        Messages as ``trim_message`` returns them.
+
+    Returns
+    -------
+    bool
+        False if no message had images.
+    """
+    return any(
+        _IMAGE_MARK.search(m.text) or (m.role == "user" and m.text.endswith(TRUNCATION_MARKER))
+        for m in messages
+    )
+
+
 def window_row_from_message(message: Message) -> dict[str, Any]:
     """Convert a message of a ``ResumeWindow`` to a JSON object in OpenAI's chat format.
 
@@ -200,6 +271,11 @@ def message_from_window_row(row: Mapping[str, Any]) -> Message:
     """
     message = message_from_dict(row)
     return message.replace(content=None) if message.tool_calls and not message.content else message
+
+
+def _image_parts(message: Message) -> list[ContentPart]:
+    content = message.content if isinstance(message.content, tuple) else ()
+    return [part for part in content if is_image_part(part)]
 
 
 def _content_text(message: Message) -> str:

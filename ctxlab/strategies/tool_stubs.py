@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import dump_json, iter_leaves, parse_json
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results
 from ctxlab.strategies.helpers.text import clip_text, shorten_to
+from ctxlab.tokens.images import is_image_part
 
 STUB_KEY = "_compacted"
 """Key in ``Message.extra`` that marks a message as a stub, so that it is not replaced again. The key
@@ -93,8 +95,8 @@ def make_stub(message: Message, call: ToolCall | None) -> Message | None:
         return None
     outcome = message.extra.get(OUTCOME_KEY)
     if not isinstance(outcome, dict):
-        plain = {"summary": clip_text(text.strip(), _MAX_SUMMARY_CHARS)}
-        outcome = describe_json(message) or plain
+        said = text.strip() or _count_images(message)
+        outcome = describe_json(message) or {"summary": clip_text(said, _MAX_SUMMARY_CHARS)}
     failed = "error" in outcome or message.extra.get("is_error")
     if failed is None:  # most recordings do not tell
         failed = text[:40].lower().lstrip().startswith(_ERROR_PREFIXES)
@@ -142,6 +144,12 @@ def describe_json(message: Message) -> dict[str, Any] | None:
     if error := _error_text(value) or (message.extra.get("is_error") and text):
         found["error"] = clip_text(error, _MAX_SUMMARY_CHARS)
     return found
+
+
+def _count_images(message: Message) -> str:
+    parts = message.content if isinstance(message.content, tuple) else ()
+    count = sum(map(is_image_part, parts))
+    return pluralize(count, "image") if count else ""
 
 
 def _error_text(value: Any) -> str | None:

@@ -85,6 +85,18 @@ def test_an_archived_or_deleted_session_gives_way_to_a_new_one(store: SessionSto
     assert router.route("a.py").id not in (archived, deleted)
 
 
+def test_of_two_sessions_of_a_file_the_one_that_was_continued_last_goes_on(
+    store: SessionStore,
+) -> None:
+    router = FileRouter(store)
+    first = router.route("a.py").id
+    store.set_status(first, "archived")
+    second = router.route("a.py").id
+    store.open(first)
+    store.append(first, Message("user", "hi"))  # as another program does
+    assert router.route("a.py").id == FileRouter(store).route("a.py").id == first != second
+
+
 def test_a_closed_session_goes_on(store: SessionStore) -> None:
     router = FileRouter(store)
     id = router.route("a.py").id

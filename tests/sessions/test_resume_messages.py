@@ -16,7 +16,9 @@ from ctxlab.sessions.resume_messages import (
     INTERRUPTED_RESULT,
     build_resume_message,
     build_resumed_messages,
+    has_cut_images,
     pair_tool_results,
+    restore_images,
     trim_message,
 )
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
@@ -160,3 +162,18 @@ def test_an_id_that_is_used_again_means_the_newest_call() -> None:
     again = [calls(A), calls(A), result("a", "x")]
     sent = pair_tool_results(again)
     assert [m.content for m in sent] == [None, INTERRUPTED_RESULT, None, "x"]
+
+
+def test_the_newest_messages_with_images_get_them_back() -> None:
+    def shown(text: str) -> Message:
+        image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{text[:4]}"}}
+        return Message("user", ({"type": "text", "text": text}, image))
+
+    stored = [shown("one"), shown("two " * 99), Message("assistant", "Seen."), shown("three")]
+    cut = [trim_message(message, 100) for message in stored]
+    assert has_cut_images(cut[1:2])
+    first, second, third, fourth = restore_images(cut, stored, most=2)
+    assert (first, third, fourth) == (cut[0], cut[2], stored[3])
+    text, image = second.content
+    assert text == {"type": "text", "text": cut[1].text}
+    assert image == stored[1].content[1]

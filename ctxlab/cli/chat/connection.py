@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ctxlab.errors import SpecError, UnknownSession
 
@@ -44,6 +44,7 @@ class ChatConnection:
         "session of the chat; None before the first message"
         self.title = ""
         "title of a session that is not stored yet"
+        self._start_options: dict[str, Any] = {}  # of a session that replaces an undone one
         self._settings_for, self._make_agent = settings_for, make_agent
         self._summarizer = summarizer
         self._started: list[str] = []
@@ -99,13 +100,10 @@ class ChatConnection:
         from ctxlab.agent.session import AgentSession
 
         if self.agent_session is None:
+            options = {"agent_name": self._settings.values["agent"], **self._start_options}
+            options["meta"] = options.get("meta", {}) | self._settings.stored
             self.agent_session = AgentSession.start(
-                self.store,
-                self.agent,
-                title=self.title,
-                agent_name=self._settings.values["agent"],
-                summarizer=self._summarizer,
-                meta=self._settings.stored,
+                self.store, self.agent, title=self.title, summarizer=self._summarizer, **options
             )
             self.agent_session.allow_unsaved = True
             self._started.append(self.agent_session.id)
@@ -176,11 +174,12 @@ class ChatConnection:
         # A session without turns is not stored, so before the first turn a new one begins.
         copied = self.store.copy(session.id, turns=turns - 1, plan=plan) if turns > 1 else None
         title = next((each.title for each in session.titles if not each.turn), "")
+        again = {"file": session.file, "agent_name": session.agent, "meta": session.meta}
         messages, source = self._copies.get(session.id, (-1, ""))
         unused = session.messages == messages  # the session that it was copied from contains them
         kept = source if unused else session.id
         self.open(copied, self.agent.model)
-        self.title = "" if copied else title
+        self.title, self._start_options = ("", {}) if copied else (title, again)
         if copied is not None:
             self._copies[copied.id] = (copied.messages, kept)
         if unused:
@@ -197,7 +196,8 @@ class ChatConnection:
         str or None
             Id of the session; None if there is none, or if another process deleted it.
         """
-        closed, self.agent_session, self.title = self.agent_session, None, ""
+        closed, self.agent_session = self.agent_session, None
+        self.title, self._start_options = "", {}
         if closed is None:
             return None
         try:

@@ -25,6 +25,7 @@ from talking import Said as Answer
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import find_violations
 from ctxlab.sessions.base import Session
+from ctxlab.sessions.file_router import FileRouter
 from ctxlab.sessions.sqlite.store import SqliteStore
 
 MODEL = "openai/gpt-4o-mini"
@@ -515,6 +516,20 @@ def test_undo_of_all_turns_leaves_only_the_archived_session(
     assert archived.messages == 5
 
 
+def test_undo_of_the_only_turn_keeps_the_file_of_the_session(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    served("Yes.")
+    with closing(SqliteStore(workspace)) as store:
+        id = FileRouter(store).route("notes.txt").id
+        store.append(id, Message("user", "first", file="notes.txt"), Message("assistant", "No."))
+        typed(f"/resume {id}\n/retry\n")
+        found = FileRouter(store).find("notes.txt")
+        assert found is not None
+        assert [m.text for m in store.read_messages(found.id)][1:] == ["first", "Yes."]
+        assert store.get(id).status == "archived"
+
+
 def test_retry_asks_the_last_message_again_without_its_answer(
     typed: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
@@ -536,15 +551,19 @@ def test_images_by_path_are_sent_kept_on_retry_and_told(
     Image.new("RGB", (8_001, 1)).save(workspace / "wide.png")
     (workspace / "text.jpg").write_text("The harbour opens at six.")
     server = served("A shot.")
-    said = typed(r"Look: my\ shot.png, wide.png, text.jpg, no.png and notes.txt." "\n/retry\n")
+    said = typed(
+        r"Look: my\ shot.png, wide.png, text.jpg, no.png and notes.txt."
+        "\n/retry\n/model openai/gpt-4o\nAnd what do you see?\n"
+    )
     assert [line for line in said.err.splitlines() if "attached" in line] == [
         "  attached: my shot.png, 30 × 20 pixels",
         "  not attached: wide.png: expected at most 8,000 pixels a side, got 8,001 × 1; "
         "shrink the image",
         "  not attached: text.jpg: expected an image in the format PNG, JPEG, WebP or GIF",
     ]
-    first, second = (call.messages[-1].content for call in server.calls)
+    first, second = (call.messages[-1].content for call in server.calls[:2])
     assert first == second
+    assert first in [message.content for message in server.calls[2].messages]
     assert isinstance(first, tuple)
     assert [part["type"] for part in first] == ["text", "image_url"]
     data = first[1]["image_url"]["url"].removeprefix("data:image/png;base64,")
