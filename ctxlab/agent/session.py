@@ -19,7 +19,13 @@ from ctxlab.agent.loop import Agent
 from ctxlab.agent.memory import SessionMemory
 from ctxlab.agent.messages import partial_answer
 from ctxlab.context.turns import TurnCounter, TurnLabel, set_turn_offset
-from ctxlab.errors import SessionConflict, SessionError, SpecError, StoreNotWritable
+from ctxlab.errors import (
+    SessionConflict,
+    SessionError,
+    SpecError,
+    StoreNotWritable,
+    UnknownSession,
+)
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStore
 from ctxlab.sessions.partial_answer import PartialAnswer
@@ -327,6 +333,8 @@ class AgentSession:
         self.agent.mark_plan(paused=True)
         try:
             self.store.save(self.id, plan=self.plan)
+        except UnknownSession:
+            _LOG.debug("session %s was deleted during a turn", self.id)
         except Exception:
             # The caller receives the error that ended the turn. The messages are stored already.
             _LOG.exception("session %s: cannot save an interrupted turn", self.id)

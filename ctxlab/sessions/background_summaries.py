@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from ctxlab.context.context import Budget, Context
@@ -30,7 +30,7 @@ from ctxlab.messages.types import Message
 from ctxlab.sessions.base import Session, SessionStore
 from ctxlab.sessions.resume_window import SummaryWriter
 from ctxlab.sessions.table_of_contents import split_steps, turn_headline
-from ctxlab.sessions.text_search import query_words
+from ctxlab.sessions.text_search import query_words, split_for_index
 from ctxlab.sessions.titles import (
     MAX_TITLE_LENGTH,
     RECENT_TURNS,
@@ -57,7 +57,10 @@ _MAX_PROMPT_CHARS, _MAX_RESPONSE_CHARS, _MAX_STEPS = 2_000, 2_000, 12
 _MIN_TOPIC_WORD_CHARS, _MIN_TOPIC_WORDS, _MAX_REPEATED_SHARE = 5, 3, 0.25
 
 # What small models write before a title or a summary.
-_LINE_PREFIX = re.compile(r"(?:#+\s+|(?:title|session title|summary)\s*:\s*|\[RECENT\]\s*)+", re.I)
+_LINE_PREFIX = re.compile(
+    r"\A(?:#+\s+|(?:title|session title|summary)\s*:\s*|\[RECENT\]\s*)+", re.I
+)
+_THINKING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _CHARS_PER_TOKEN = 4  # typical of English prose
 _SUMMARY_PROMPT = f"""\
 You write the table of contents of a conversation. Write the line for the turn below: what it was about \
@@ -386,7 +389,8 @@ def _clean_line(text: str) -> str:
 
     Return an empty string if the line has no letter and no digit.
     """
-    line = _LINE_PREFIX.sub("", single_line(text, max_chars=10 * MAX_HEADLINE_CHARS))
+    said = _THINKING.sub("", text)
+    line = _LINE_PREFIX.sub("", single_line(said, max_chars=10 * MAX_HEADLINE_CHARS))
     for around in ('"', "“”", "'", "`", "**"):
         inside = line.strip(around).strip()
         wrapped = line.startswith(around[0]) and line.endswith(around[-1])
@@ -406,10 +410,26 @@ def _is_same_title(one: str, other: str) -> bool:
 
 def _starts_new_topic(prompt: str, before: Sequence[str]) -> bool:
     """Return True if a prompt shares few words with the title and the previous prompts."""
-    words = [word for word in query_words(prompt) if len(word) >= _MIN_TOPIC_WORD_CHARS]
-    known = set().union(*map(query_words, before))
-    repeated = sum(word in known for word in words)
-    return len(words) >= _MIN_TOPIC_WORDS and repeated < _MAX_REPEATED_SHARE * len(words)
+    words = _topic_words(prompt)
+    known = set().union(*map(_topic_words, before))
+    repeated = sum(weight for word, weight in words.items() if word in known)
+    total = sum(words.values())
+    return total >= _MIN_TOPIC_WORDS and repeated < _MAX_REPEATED_SHARE * total
+
+
+def _topic_words(text: str) -> dict[str, float]:
+    """Return the long words of a text, each with the number of words that it counts as.
+
+    In scripts without spaces between words, these are pairs of letters, each of them a third of a word.
+    """
+    weights: dict[str, float] = {}
+    for word in query_words(text):
+        letters = split_for_index(word)
+        if len(letters) > 1:
+            weights |= {first + second: 1 / 3 for first, second in pairwise(letters)}
+        elif len(word) >= _MIN_TOPIC_WORD_CHARS:
+            weights[word] = 1.0
+    return weights
 
 
 def llm_summary_writer(client: Client | None, model: str) -> SummaryWriter:

@@ -14,6 +14,9 @@ from ctxlab.errors import SessionError, SpecError, StoreNotWritable
 Fsync: TypeAlias = Literal["always", "never"]
 """With ``always``, writes survive a power failure. With ``never``, they survive only a process kill."""
 
+LOCKS_FOLDER = ".locks"
+"""Name of the folder with the locks of a JSONL store."""
+
 _NOT_WRITABLE = {errno.ENOSPC, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
 _NOT_WRITABLE |= {getattr(errno, name) for name in ("EDQUOT",) if hasattr(errno, name)}
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from ctxlab._utils.signals import defer_signals
 from ctxlab.errors import SessionError
 from ctxlab.sessions.base import SessionStore
-from ctxlab.sessions.common import file_errors
+from ctxlab.sessions.common import LOCKS_FOLDER, file_errors
 from ctxlab.sessions.damage import Damage, is_lost
 from ctxlab.sessions.jsonl import doctor as jsonl
 from ctxlab.sessions.jsonl.store import JsonlStore
@@ -140,9 +140,11 @@ def repair_store(store: SessionStore, backup: Path | None = None) -> Repair | No
         fresh = _reopened(store)
         if isinstance(fresh, JsonlStore):
             jsonl.rebuild(fresh, work, {each.session for each in before.found if each.session})
-            for lock in (folder / ".locks").iterdir():  # processes that wait for one keep waiting
-                (work / ".locks" / lock.name).unlink(missing_ok=True)
-                os.link(lock, work / ".locks" / lock.name)
+            for lock in (
+                folder / LOCKS_FOLDER
+            ).iterdir():  # processes that wait for one keep waiting
+                (work / LOCKS_FOLDER / lock.name).unlink(missing_ok=True)
+                os.link(lock, work / LOCKS_FOLDER / lock.name)
             made: SessionStore = JsonlStore(work)
         else:
             assert isinstance(fresh, SqliteStore)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ctxlab.errors import SessionError
 from ctxlab.sessions.base import SessionLibrary, SessionStore
+from ctxlab.sessions.common import LOCKS_FOLDER
 
 _DATABASE = Path(".ctxlab", "sessions.db")
 _CHUNK_FILE = re.compile(r"session-.+\.([1-9][0-9]*\.jsonl|meta\.json)")
@@ -126,7 +127,9 @@ def find_store(path: str | Path) -> SessionStore | None:
         elif here.name == _DATABASE.parts[0]:
             workspace = here.parent
         stored = (workspace / _DATABASE).is_file()
-        chunked = not stored and here.is_dir() and any(map(_CHUNK_FILE.fullmatch, os.listdir(here)))
+        names = [] if stored or not here.is_dir() else os.listdir(here)
+        # If all sessions are deleted, only the folder of the locks is left.
+        chunked = names == [LOCKS_FOLDER] or any(map(_CHUNK_FILE.fullmatch, names))
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: unknown user in "~user"
         said = getattr(error, "strerror", None) or error
         raise SessionError(f"cannot open {str(path)[:200]!r}: {said}") from None

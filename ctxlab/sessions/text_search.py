@@ -11,18 +11,21 @@ from functools import lru_cache
 
 from ctxlab.context.turns import TurnCounter, TurnLabel
 from ctxlab.messages.types import Message, message_text
+from ctxlab.sessions.titles import ZERO_WIDTH_JOINERS
 
 SNIPPET_LENGTH = 200
 """Maximum number of characters of a snippet."""
 
-_WORD = re.compile(r"[^\W_]+")
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
 _SNIPPET_LEAD = 60  # characters of a snippet before the first match
 _TYPICAL_LENGTH = 2_000  # characters of a message of typical length
 # Scripts without spaces between words: each letter is indexed as a word, and a query word matches
 # anywhere in the text.
-_UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+_UNSPACED_RANGES = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff"
+)
 _UNSPACED = re.compile(f"([{_UNSPACED_RANGES}])")
-_SPACED = rf"[^\W_{_UNSPACED_RANGES}]"
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class SearchHit:
 def query_words(query: str) -> tuple[str, ...]:
     """Return the distinct words of a query.
 
-    A word is a sequence of letters and digits. All other characters, including underscores, separate
-    words. Case is ignored.
+    A word is a sequence of letters, marks and digits, where marks are the vowel signs, tone marks and
+    points of many scripts. All other characters, including underscores, separate words. Case is ignored.
 
     Parameters
     ----------
@@ -88,7 +91,8 @@ def split_words(text: str) -> list[str]:
     list of str
         Case-folded words in order of appearance; see ``query_words`` for what a word is.
     """
-    return _WORD.findall(_fold_case(text))
+    folded = _fold_case(text)
+    return (_ASCII_WORD if folded.isascii() else _non_ascii_words()).findall(folded)
 
 
 def split_for_index(word: str) -> list[str]:
@@ -206,14 +210,14 @@ def make_snippet(text: str, words: Sequence[str]) -> str:
     'two one two three'
     """
     text = _compose(text)
-    folded = text.casefold()
+    folded = _fold_case(text)
     places = [m.start() for word in words if (m := _word_pattern(word).search(folded))]
     place = min(places, default=0)
     if len(folded) != len(text):  # case folding turned some letters into two
         place = _unfold_position(text, place)
     start = max(0, place - _SNIPPET_LEAD)
     cut = " ".join(text[start : place + 4 * SNIPPET_LENGTH].split())
-    cut = "".join(c if c.isprintable() else "�" for c in cut)
+    cut = "".join(c if c.isprintable() or c in ZERO_WIDTH_JOINERS else "�" for c in cut)
     shown = f"…{cut}" if text[:start].strip() else cut
     return shown if len(shown) <= SNIPPET_LENGTH else shown[: SNIPPET_LENGTH - 1] + "…"
 
@@ -245,13 +249,36 @@ def _iter_matches(
 
 @lru_cache(maxsize=256)
 def _word_pattern(word: str) -> re.Pattern[str]:
-    before = "" if _UNSPACED.match(word[0]) else f"(?<!{_SPACED})"
-    behind = "" if _UNSPACED.match(word[-1]) else f"(?!{_SPACED})"
-    return re.compile(before + re.escape(word) + behind)
+    spaced = rf"(?:[^\W_{_UNSPACED_RANGES}]|[{_marks(_UNSPACED_RANGES)}])"
+    plain = re.escape(word)
+    # The regular expression begins with the word, because Python searches for a fixed prefix quickly.
+    before = "" if _UNSPACED.match(word[0]) else f"(?<!{spaced}{plain})"
+    behind = "" if _UNSPACED.match(word[-1]) else f"(?!{spaced})"
+    return re.compile(plain + before + behind)
+
+
+@lru_cache(maxsize=1)
+def _non_ascii_words() -> re.Pattern[str]:
+    return re.compile(rf"[^\W_]+(?:[{_marks()}]+[^\W_]*)*")
+
+
+@lru_cache(maxsize=2)
+def _marks(without: str = "") -> str:
+    r"""Return the marks of living scripts except some ranges. They are not matched by ``[^\W_]``."""
+    left_out = re.compile(f"[{without}]") if without else None
+    return "".join(
+        character
+        for character in map(chr, range(0x300, 0x10000))  # Python is slow with sets of larger ones
+        if unicodedata.category(character) in ("Mn", "Mc")
+        and not (left_out and left_out.match(character))
+    )
 
 
 def _fold_case(text: str) -> str:
-    return text.lower() if text.isascii() else _compose(text).casefold()
+    if text.isascii():
+        return text.lower()
+    # Without the dot that is left of the Turkish capital letter İ.
+    return _compose(text).casefold().replace("i\u0307", "i")
 
 
 def _compose(text: str) -> str:
@@ -265,5 +292,5 @@ def _unfold_position(text: str, place: int) -> int:
     for index, character in enumerate(text):
         if seen >= place:
             return index
-        seen += len(character.casefold())
+        seen += len(_fold_case(character))
     return len(text)

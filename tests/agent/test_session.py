@@ -207,6 +207,20 @@ def test_seed_004_2_the_plan_says_whether_its_step_waits_or_was_broken_off(opene
     assert live.plan == replace(plan, current=None)
 
 
+def test_a_session_that_is_deleted_during_a_turn_raises_one_error(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened()
+    live = AgentSession.start(store, Agent("gpt-4o", client=Streaming("Done.", "Done.")))
+    live.run("Hi")
+    turn = live.stream("Go on")
+    next(turn)
+    store.delete(live.id)
+    with pytest.raises(UnknownSession):
+        list(turn)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_seed_004_2_the_plan_of_a_turn_that_was_abandoned_is_paused(opened: Open) -> None:
     """Seed 004, criterion 2: also if the model answers too late."""
     store, plan = opened(), AgentPlan(("read", "fix"), 0)

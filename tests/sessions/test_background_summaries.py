@@ -154,10 +154,11 @@ def test_a_line_that_is_of_no_use_gives_way_to_the_extracted_one_and_is_reported
 
 def test_markup_and_line_breaks_around_an_answer_are_taken_off(store: SessionStore) -> None:
     id = stored(store, "Fix the parser")
-    client = ScriptedClient('Summary: "Fixed the parser"', "# Title: **Parser\n repairs**")
+    line = '<think>\n\n</think>\n\nSummary: "Port the C# parser, page title: Foo"'
+    client = ScriptedClient(line, "# Title: **Parser\n repairs**")
     summarised(store, id, client)
     assert (store.turn_summaries(id), store.get(id).title) == (
-        {1: "Fixed the parser"},
+        {1: "Port the C# parser, page title: Foo"},
         "Parser repairs",
     )
 
@@ -371,6 +372,26 @@ def test_without_a_model_the_title_follows_a_prompt_about_something_else(
     first, new = titles[0], "Please write documentation about installing plugin..."
     assert titles == [first, first, new, new]
     assert first == "Fix the parser that fails on empty files"
+
+
+def test_without_a_model_the_title_follows_a_topic_in_a_script_without_spaces(
+    store: SessionStore,
+) -> None:
+    """Seed 003, extractive: the title is the first line of a prompt that begins another topic."""
+    id = stored(store, "请帮我修复登录页面的认证错误")
+    titles = []
+    with BackgroundSummarizer(store) as summaries:
+        for prompt in (
+            "好的,谢谢",
+            "登录页面的认证错误还在吗",
+            "现在请编写数据库迁移脚本并备份所有用户表格",
+        ):
+            store.append(id, *exchange(prompt))
+            summaries.turn_completed(id)
+            assert summaries.wait(60)
+            titles.append(store.get(id).title)
+    first = "请帮我修复登录页面的认证错误"
+    assert titles == [first, first, "现在请编写数据库迁移脚本并备份所有用户表格"]
 
 
 # --- long sessions and the end of a program -------------------------------------------------------

@@ -107,6 +107,13 @@ def test_a_folder_without_sessions_is_read_as_the_workspace_that_it_will_be(tmp_
         open_library(tmp_path / "none", allow_empty=True)
 
 
+def test_a_folder_of_chunks_stays_one_when_all_sessions_are_deleted(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    store.create(id="a")
+    store.delete("a")
+    assert open_library(tmp_path).sessions() == []
+
+
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Notes")
     with pytest.raises(SessionError, match="expected stored sessions or logs"):

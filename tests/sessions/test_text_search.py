@@ -43,6 +43,10 @@ def test_several_sessions_are_searched_at_once() -> None:
         ("naïve Ünïcode", "ünïcode is naïve"),
         ("東京", "私は東京に住んでいます"),
         ("3.11", "python 3.11"),
+        ("istanbul", "İstanbul office"),
+        ("पानी", "मुझे पानी दो"),
+        ("می‌خواهم", "سلام می‌خواهم بروم"),
+        ("𠀀", "𠀀𠀁"),
     ],
 )
 def test_case_spelling_and_script_do_not_matter(query: str, text: str) -> None:
@@ -52,6 +56,9 @@ def test_case_spelling_and_script_do_not_matter(query: str, text: str) -> None:
 def test_a_word_is_found_whole() -> None:
     assert not found("test", "tests attest")
     assert found("test", "a test.")
+    assert not found("ที่", "ทดสอบ ระบบ")
+    assert not found("पानी", "प न")
+    assert not found("प", "पानी")
 
 
 def test_tool_names_and_arguments_are_searched_as_they_read() -> None:
@@ -84,6 +91,10 @@ def test_a_snippet_is_one_short_line_that_steers_no_terminal(text: str, query: s
     shown = make_snippet(text * 50, query_words(query))
     assert len(shown) <= SNIPPET_LENGTH
     assert shown.isprintable()
+
+
+def test_a_snippet_keeps_the_joiners_of_words_and_emoji() -> None:
+    assert make_snippet("می‌خواهم 👩‍💻", ()) == "می‌خواهم 👩‍💻"
 
 
 def test_a_snippet_shows_what_was_found_and_says_where_it_was_cut() -> None:

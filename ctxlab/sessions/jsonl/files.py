@@ -23,7 +23,7 @@ from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab._utils.private_files import FILE_MODE, make_folder, open_for_writing
 from ctxlab.errors import ReadError, SessionError
 from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION, READABLE_VERSIONS
-from ctxlab.sessions.common import Fsync, check_choice, file_errors
+from ctxlab.sessions.common import LOCKS_FOLDER, Fsync, check_choice, file_errors
 
 CHUNK_PATTERN = re.compile(r"session-(?P<id>.+)\.(?P<number>[1-9][0-9]*)\.jsonl")
 
@@ -257,7 +257,7 @@ class SessionFiles:
             If the lock cannot be taken, or if a file operation in the block fails.
         """
         which = int.from_bytes(blake2b(id.encode(), digest_size=2).digest()) % _LOCK_COUNT
-        folder = self.folder / ".locks"
+        folder = self.folder / LOCKS_FOLDER
         lock = FileLock(folder / f"{which:02}.lock", timeout=_LOCK_TIMEOUT, mode=FILE_MODE)
         with file_errors(self.folder):
             make_folder(folder)
@@ -287,7 +287,7 @@ class SessionFiles:
         SessionError
             If another process holds one of the locks.
         """
-        folder = self.folder / ".locks"
+        folder = self.folder / LOCKS_FOLDER
         with file_errors(self.folder), ExitStack() as stack:
             make_folder(folder)
             for which in range(_LOCK_COUNT):

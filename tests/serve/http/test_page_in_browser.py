@@ -221,6 +221,34 @@ def test_sessions_are_listed_newest_first_and_opened_by_keyboard(tab: Tab) -> No
     page.wait_for_selector(".session-list")
 
 
+def test_sessions_that_change_while_they_are_listed_are_shown_once_each(
+    browser: Any, tmp_path: Path
+) -> None:
+    store = SqliteStore(tmp_path)
+    for number in range(120):
+        store.create(id=f"s{number}", title=f"Title {number}")
+    with serving(tmp_path, token=TOKEN) as client:
+        tab = open_tab(browser, str(client.base_url))
+        page = tab.open()
+        page.wait_for_function(
+            "() => document.querySelectorAll('.session-list > li').length === 50"
+        )
+        for number in range(110, 120):
+            store.delete(f"s{number}")
+        store.append("s0", Message("user", "Go on"))
+        for count in (100, 110):
+            page.get_by_role("button", name="More sessions").click()
+            page.wait_for_function(
+                f"() => document.querySelectorAll('.session-list > li').length === {count}"
+            )
+        shown = page.locator(".session-list a.title").all_inner_texts()
+        assert shown == [f"Title {number}" for number in (0, *range(109, 0, -1))]
+        assert not page.get_by_role("button", name="More sessions").is_visible()
+        page.close()
+        assert tab.errors == []
+    store.close()
+
+
 def test_a_click_on_a_number_of_the_contents_jumps_to_the_interaction(tab: Tab) -> None:
     """Seed 003, chat session view: click on a turn number jumps to that interaction."""
     page = tab.open_session("parser")

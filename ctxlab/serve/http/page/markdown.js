@@ -58,10 +58,10 @@ function inline(text, words) {
 export function markWords(text, words) {
   const shown = visibleText(text);
   if (!words.length) return [shown];
-  const any = new RegExp(`(${words.map((word) => word.replace(/[^\p{L}\p{N}]/gu, "\\$&")).join("|")})`, "giu");
+  const any = new RegExp(`(${words.map((word) => word.replace(/[^\p{L}\p{M}\p{N}]/gu, "\\$&")).join("|")})`, "giu");
   return shown.split(any).map((part, i) => (i % 2 ? element("mark", {}, part) : part));
 }
 
 export function queryWords(query) {
-  return [...new Set(query.split(/[^\p{L}\p{N}]+/u).filter(Boolean))].sort((a, b) => b.length - a.length).slice(0, 64);
+  return [...new Set(query.split(/[^\p{L}\p{M}\p{N}]+/u).filter(Boolean))].sort((a, b) => b.length - a.length).slice(0, 64);
 }

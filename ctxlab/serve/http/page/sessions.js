@@ -7,6 +7,7 @@ import { hitList, searchField } from "./search.js";
 import { withTitleHistory } from "./title_history.js";
 
 const PAGE = 50;
+const MAX_RELOADS = 3; // of the list, if sessions change while it is read
 
 export function sessionsView(query) {
   const stopped = new AbortController();
@@ -64,16 +65,28 @@ function moveFocus(content, by) {
 function sessionList({ q = "", signal }) {
   const list = element("ol", { class: "session-list" });
   const said = element("p", { class: "small", role: "status" }, "Loading …");
-  const more = element("button", { type: "button", hidden: true, onclick: () => load() }, "More sessions");
-  let offset = 0;
+  const more = element("button", { type: "button", hidden: true, onclick: () => load(shown.size + PAGE) }, "More sessions");
+  const shown = new Set();
+  let total = 0;
 
-  async function load() {
+  async function load(wanted) {
     more.disabled = true;
     try {
-      const { total_sessions: total, sessions } = await get("/api/v1/sessions", { q, limit: PAGE, offset }, signal);
-      list.append(...sessions.map(sessionRow));
-      offset += PAGE;
-      more.hidden = offset >= total;
+      for (let reloads = 0; ;) {
+        const page = await get("/api/v1/sessions", { q, limit: PAGE, offset: shown.size }, signal);
+        const moved = page.total_sessions !== total || page.sessions.some((each) => shown.has(each.session_id));
+        total = page.total_sessions;
+        if (moved && shown.size && reloads++ < MAX_RELOADS) {
+          shown.clear();
+          list.replaceChildren();
+          continue;
+        }
+        const added = page.sessions.filter((each) => !shown.has(each.session_id));
+        list.append(...added.map(sessionRow));
+        added.forEach((each) => shown.add(each.session_id));
+        if (!added.length || shown.size >= Math.min(wanted, total)) break;
+      }
+      more.hidden = shown.size >= total;
       said.textContent = describe(total, q);
     } catch (error) {
       if (error.name !== "AbortError") said.textContent = error.message;
@@ -81,7 +94,7 @@ function sessionList({ q = "", signal }) {
     more.disabled = false;
   }
 
-  load();
+  load(PAGE);
   return element("div", {}, said, list, more);
 }
 
