@@ -34,8 +34,10 @@ from ctxlab.sessions.resume_messages import (
     build_resumed_messages,
     has_cut_images,
     interrupted_result,
+    pair_tool_results,
     restore_images,
 )
+from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.strategies.helpers.text import clip_text
 
 _LOG = logging.getLogger("ctxlab.agent")
@@ -173,7 +175,13 @@ class AgentSession:
 
     @classmethod
     def resume(
-        cls, store: SessionStore, id: str, agent: Agent, *, summarizer: TurnObserver | None = None
+        cls,
+        store: SessionStore,
+        id: str,
+        agent: Agent,
+        *,
+        summarizer: TurnObserver | None = None,
+        loaded_messages: int | None = None,
     ) -> AgentSession:
         """Load a stored session of any length into an agent, so that the agent continues it.
 
@@ -195,6 +203,9 @@ class AgentSession:
             Agent without a conversation.
         summarizer : TurnObserver, optional
             Object that is called after each turn.
+        loaded_messages : int, optional
+            Number of newest messages to load in full, for a conversation that this program has had so
+            far. By default, the newest messages within the store's size limits.
 
         Returns
         -------
@@ -218,11 +229,21 @@ class AgentSession:
         if missing:
             store.append(id, *missing, expected_position=session.messages)
             session, resumed = store.get(id), store.open(id)
+        plan = resumed.plan
+        if loaded_messages:
+            resumed = _with_whole_messages(resumed, store, session, loaded_messages)
         _load_resumed(agent, store, id, resumed)
         history = agent.manager.history
         loaded = 0 if agent.has_unstored_prompt else len(history)
         history.message_offset = session.messages - loaded
-        return cls(store, session, agent, plan=resumed.plan, summarizer=summarizer)
+        return cls(store, session, agent, plan=plan, summarizer=summarizer)
+
+    @property
+    def loaded_messages(self) -> int:
+        """Number of messages of the conversation that the agent has in memory, or has summarized."""
+        history = self.agent.manager.history
+        said = (m for m in history if m.role != "system" and ENGINE_MESSAGE_KEY not in m.extra)
+        return sum(1 for _ in said)
 
     @property
     def session(self) -> Session:
@@ -462,6 +483,17 @@ class AgentSession:
 def _raise_if_started(agent: Agent) -> None:
     if agent.has_started or agent.observer is not None:
         raise SpecError("the agent already has a conversation; use a new agent")
+
+
+def _with_whole_messages(
+    resumed: ResumeState, store: SessionStore, session: Session, count: int
+) -> ResumeState:
+    """Replace the messages to resume from by the newest stored ones, without size limits."""
+    first = max(0, session.messages - count)
+    recent = pair_tool_results(store.read_messages(session.id, first))
+    if any(message.role != "system" for message in store.read_messages(session.id, 0, first)):
+        return replace(resumed, recent=recent)
+    return replace(resumed, recent=recent, summary="", plan=None)  # nothing is left out
 
 
 def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeState) -> None:

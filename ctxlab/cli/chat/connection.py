@@ -58,7 +58,12 @@ class ChatConnection:
         """Description of the session, read from the store; None before the first message."""
         return None if self.agent_session is None else self.store.get(self.agent_session.id)
 
-    def open(self, session: Session | None, model: str | None = None) -> None:
+    def open(
+        self,
+        session: Session | None,
+        model: str | None = None,
+        loaded_messages: int | None = None,
+    ) -> None:
         """Leave the current session, and connect a new agent to a session.
 
         Parameters
@@ -67,6 +72,8 @@ class ChatConnection:
             Session to resume; None for a new session.
         model : str, optional
             Model of the agent. By default, that of the settings or of the session.
+        loaded_messages : int, optional
+            Number of newest messages to load in full; see ``AgentSession.resume``.
 
         Raises
         ------
@@ -85,7 +92,11 @@ class ChatConnection:
             if model is not None:
                 self.store.set_model(session.id, model)
             self.agent_session = AgentSession.resume(
-                self.store, session.id, agent, summarizer=self._summarizer
+                self.store,
+                session.id,
+                agent,
+                summarizer=self._summarizer,
+                loaded_messages=loaded_messages,
             )
             self.agent_session.allow_unsaved = True
 
@@ -142,7 +153,8 @@ class ChatConnection:
         """
         if not model.strip():
             raise SpecError("expected the name of a model, such as /model gpt-5-mini, got none")
-        self.open(self.session, model.strip())
+        live = self.agent_session
+        self.open(self.session, model.strip(), None if live is None else live.loaded_messages)
 
     def undo(self) -> tuple[tuple[Message, ...], str]:
         """Drop the last turn from the conversation.
@@ -178,7 +190,9 @@ class ChatConnection:
         messages, source = self._copies.get(session.id, (-1, ""))
         unused = session.messages == messages  # the session that it was copied from contains them
         kept = source if unused else session.id
-        self.open(copied, self.agent.model)
+        live = self.agent_session
+        kept_messages = 0 if live is None else live.loaded_messages - len(dropped)
+        self.open(copied, self.agent.model, max(0, kept_messages))
         self.title, self._start_options = ("", {}) if copied else (title, again)
         if copied is not None:
             self._copies[copied.id] = (copied.messages, kept)

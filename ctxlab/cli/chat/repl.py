@@ -74,7 +74,8 @@ class ChatRepl:
         self._reader = reader
         self._workspace = workspace
         self._printer = EventPrinter()
-        self._usd = 0.0
+        self.usd = 0.0
+        "cost of all answers of this chat, in US dollars"
         self._cancelled_at = -_DOUBLE_PRESS_SECONDS
         self._ending = False
 
@@ -217,7 +218,7 @@ class ChatRepl:
                     for event in events:
                         self._printer.print_event(event)
                         if isinstance(event, TurnFinished):
-                            self._usd += event.result.usd
+                            self.usd += event.result.usd
             finally:
                 self._printer.end_turn()
         self._printer.print_chat_status(self._status(time.monotonic() - started))
@@ -247,7 +248,7 @@ class ChatRepl:
         """Return the state of the chat after a turn."""
         manager = self.agent.manager
         tokens, limit = manager.tokens, manager.budget.limit
-        return ChatStatus(self.agent.model, tokens, limit, self._usd, seconds)
+        return ChatStatus(self.agent.model, tokens, limit, self.usd, seconds)
 
     @contextmanager
     def _show_log_records(self) -> Iterator[None]:

@@ -245,6 +245,8 @@ def _cost(chat: ChatRepl, argument: str) -> str:
     said = f"{pluralize(replies, 'reply', 'replies')}, ${usd:,.4f}"
     if unpriced:
         said += f" without {pluralize(unpriced, 'reply', 'replies')} of unknown price"
+    if f"{chat.usd:,.4f}" != f"{usd:,.4f}":
+        said += f"; this chat since its start: ${chat.usd:,.4f}, with dropped answers"
     calls = chat.agent.manager.model_calls
     lines = [
         said,

@@ -158,7 +158,10 @@ def command(
                 if is_new and not store and _can_connect_later(options, settings):
                     print_note(new_session_greeting(settings.model or ""))
                 else:
-                    print_note(greeting(chat.connection))
+                    first, *exchange = greeting(chat.connection).split("\n")
+                    print_note(first)
+                    for line in exchange:  # control characters are removed already
+                        print(line, file=sys.stderr)
                 chat.run()
         finally:
             id = chat.close()

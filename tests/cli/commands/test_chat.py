@@ -479,6 +479,19 @@ def test_a_chat_whose_session_another_process_deletes_goes_on_with_a_new_one(
     assert [m.text for m in messages(workspace)[1:]] == ["fourth", "Answer 2."]
 
 
+def test_the_conversation_stays_whole_when_the_model_changes_or_a_turn_is_undone(
+    typed: Chat, served: Callable[..., Talker]
+) -> None:
+    server = served(lambda call: f"Answer {call.number}.")
+    long = "word " * 2_000
+    turns = "".join(f"turn {n}\n" for n in range(30))
+    typed(f"{long}\n{turns}/model openai/gpt-4o\nthen\n/undo\nagain\n/retry\n")
+    for call in server.calls[31:]:
+        said = [m.text for m in call.messages if m.role == "user"]
+        assert said[:-1] == [long.strip(), *(f"turn {n}" for n in range(30))]
+    assert [call.messages[-1].text for call in server.calls[31:]] == ["then", "again", "again"]
+
+
 def test_undo_goes_on_in_a_copy_without_the_last_turn_and_archives_the_session(
     typed: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
@@ -598,11 +611,13 @@ def test_the_cost_of_a_session_is_the_sum_of_its_replies(
     typed: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
     served(Answer("Yes.", cached=4))
-    said = typed("one\ntwo\n/cost\n/plan\n").out
+    said = typed("one\ntwo\n/cost\n/plan\nthree\n/undo\n/cost\n").out
     replies = [m for m in messages(workspace) if m.role == "assistant"]
     total = sum(m.usage.total_input for m in replies if m.usage)
     usd = sum(m.extra["usd"] for m in replies)
-    assert f"2 replies, ${usd:,.4f}" in said
+    assert f"2 replies, ${usd:,.4f}\n" in said
+    spent = f"this chat since its start: ${1.5 * usd:,.4f}, with dropped answers"
+    assert f"2 replies, ${usd:,.4f}; {spent}\n" in said
     assert re.search(rf"input +{total:,} tokens, 8 of them from the cache", said)
     assert "(no plan)" in said
 

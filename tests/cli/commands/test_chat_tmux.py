@@ -182,7 +182,8 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     screen.wait("matches no session")
     screen.type("1")
     screen.wait("resumed Harbour work (")
-    screen.wait_end(">")
+    shown = screen.wait_end(">")
+    assert "\n> part 23\n" in shown  # the last exchange, on lines of its own
     before = len(server.calls)
     screen.type("Who is the harbour master?")
     screen.wait("It is Odalys Brandt.")
