@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Any, Protocol
 
 from ctxlab.agent.events import AgentEvent, TurnFinished, TurnResult, collect_result
@@ -34,7 +34,6 @@ from ctxlab.sessions.resume_messages import (
     build_resumed_messages,
     has_cut_images,
     interrupted_result,
-    pair_tool_results,
     restore_images,
 )
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
@@ -181,7 +180,7 @@ class AgentSession:
         agent: Agent,
         *,
         summarizer: TurnObserver | None = None,
-        loaded_messages: int | None = None,
+        messages: Sequence[Message] | None = None,
     ) -> AgentSession:
         """Load a stored session of any length into an agent, so that the agent continues it.
 
@@ -203,9 +202,9 @@ class AgentSession:
             Agent without a conversation.
         summarizer : TurnObserver, optional
             Object that is called after each turn.
-        loaded_messages : int, optional
-            Number of newest messages to load in full, for a conversation that this program has had so
-            far. By default, the newest messages within the store's size limits.
+        messages : sequence of Message, optional
+            Messages of the conversation that the agent continues, if another agent of this program has
+            them in memory. By default, they are read from the store.
 
         Returns
         -------
@@ -229,21 +228,14 @@ class AgentSession:
         if missing:
             store.append(id, *missing, expected_position=session.messages)
             session, resumed = store.get(id), store.open(id)
-        plan = resumed.plan
-        if loaded_messages:
-            resumed = _with_whole_messages(resumed, store, session, loaded_messages)
-        _load_resumed(agent, store, id, resumed)
+        if messages is None:
+            _load_resumed(agent, store, id, resumed)
+        else:
+            _load(agent, store, id, messages)
         history = agent.manager.history
         loaded = 0 if agent.has_unstored_prompt else len(history)
         history.message_offset = session.messages - loaded
-        return cls(store, session, agent, plan=plan, summarizer=summarizer)
-
-    @property
-    def loaded_messages(self) -> int:
-        """Number of messages of the conversation that the agent has in memory, or has summarized."""
-        history = self.agent.manager.history
-        said = (m for m in history if m.role != "system" and ENGINE_MESSAGE_KEY not in m.extra)
-        return sum(1 for _ in said)
+        return cls(store, session, agent, plan=resumed.plan, summarizer=summarizer)
 
     @property
     def session(self) -> Session:
@@ -389,6 +381,16 @@ class AgentSession:
         if self._partial is not None:
             self._partial.remove()
 
+    def store_unsaved(self) -> None:
+        """Store the messages that could not be stored so far.
+
+        Raises
+        ------
+        StoreNotWritable
+            If they still cannot be stored.
+        """
+        self._store()
+
     @property
     def unsaved_count(self) -> int:
         """Number of messages that could not be stored so far."""
@@ -485,17 +487,6 @@ def _raise_if_started(agent: Agent) -> None:
         raise SpecError("the agent already has a conversation; use a new agent")
 
 
-def _with_whole_messages(
-    resumed: ResumeState, store: SessionStore, session: Session, count: int
-) -> ResumeState:
-    """Replace the messages to resume from by the newest stored ones, without size limits."""
-    first = max(0, session.messages - count)
-    recent = pair_tool_results(store.read_messages(session.id, first))
-    if any(message.role != "system" for message in store.read_messages(session.id, 0, first)):
-        return replace(resumed, recent=recent)
-    return replace(resumed, recent=recent, summary="", plan=None)  # nothing is left out
-
-
 def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeState) -> None:
     """Load a stored conversation into an agent. Its turns and steps keep their stored numbers."""
     opening: list[Message] = []
@@ -508,16 +499,25 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
     if has_cut_images(recent):
         first = max(0, store.get(id).messages - 2 * len(recent))
         recent = restore_images(recent, store.read_messages(id, first))
-    before = _counter_before(store, id, recent)
     if recent and recent[0].role != "user":  # the turn began before: its file is that of its user
-        _, turn = store.read_turn(id, before.turn)
+        _, turn = store.read_turn(id, _counter_before(store, id, recent).turn)
         file = next((message.file for message in turn if message.role == "user"), None)
         recent[0] = recent[0].replace(file=file)
     summary = _clip_to_window(agent, resumed.summary)
     state = replace(resumed, summary=summary, recent=(*opening, *recent))
-    agent.load_history(build_resumed_messages(state))
+    _load(agent, store, id, build_resumed_messages(state))
+
+
+def _load(agent: Agent, store: SessionStore, id: str, messages: Iterable[Message]) -> None:
+    """Load messages into an agent, and number the turns and steps so that they end as in the store."""
+    agent.load_history(messages)
     history = agent.manager.history
-    set_turn_offset(history, len(history) - len(recent), before)
+    recent = list(dropwhile(_precedes_conversation, history))
+    set_turn_offset(history, len(history) - len(recent), _counter_before(store, id, recent))
+
+
+def _precedes_conversation(message: Message) -> bool:
+    return message.role == "system" or ENGINE_MESSAGE_KEY in message.extra
 
 
 def _clip_to_window(agent: Agent, summary: str) -> str:

@@ -58,7 +58,7 @@ _MIN_TOPIC_WORD_CHARS, _MIN_TOPIC_WORDS, _MAX_REPEATED_SHARE = 5, 3, 0.25
 
 # What small models write before a title or a summary.
 _LINE_PREFIX = re.compile(
-    r"\A(?:#+\s+|(?:title|session title|summary)\s*:\s*|\[RECENT\]\s*)+", re.I
+    r"\A(?:#+\s+|\**(?:(?:session )?title|summary)\**\s*:\**\s*|\[RECENT\]\s*)+", re.I
 )
 _THINKING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _CHARS_PER_TOKEN = 4  # typical of English prose
@@ -389,14 +389,18 @@ def _clean_line(text: str) -> str:
 
     Return an empty string if the line has no letter and no digit.
     """
-    said = _THINKING.sub("", text)
-    line = _LINE_PREFIX.sub("", single_line(said, max_chars=10 * MAX_HEADLINE_CHARS))
+    line = single_line(_THINKING.sub("", text), max_chars=10 * MAX_HEADLINE_CHARS)
+    line = _strip_quotes(_LINE_PREFIX.sub("", _strip_quotes(line)))
+    return line if any(map(str.isalnum, line)) else ""
+
+
+def _strip_quotes(line: str) -> str:
     for around in ('"', "“”", "'", "`", "**"):
         inside = line.strip(around).strip()
         wrapped = line.startswith(around[0]) and line.endswith(around[-1])
         if wrapped and around[0] not in inside and around[-1] not in inside:
             line = inside
-    return line if any(map(str.isalnum, line)) else ""
+    return line
 
 
 def _is_titled_by_hand(session: Session) -> bool:

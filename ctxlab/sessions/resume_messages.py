@@ -192,21 +192,24 @@ def restore_images(
     >>> cut.content, restore_images([cut], [stored]) == [stored]
     ('Look\n[image_url]', True)
     """
-    restored, end = list(recent), len(recent)
-    shown = [(m, parts) for m in stored if (parts := _image_parts(m))]
-    for message, images in reversed(shown[-most:]):
-        whole = _content_text(message)
+    restored, end, left = list(recent), len(recent), most
+    for message in reversed([*stored]):
+        whole, images = _content_text(message), _image_parts(message)
         for index in reversed(range(end)):
             cut = restored[index]
-            same_place = (cut.role, cut.tool_call_id) == (message.role, message.tool_call_id)
-            if same_place and cut.content == whole:
-                restored[index], end = cut.replace(content=message.content), index
-                break
             begin = cut.text.removesuffix(TRUNCATION_MARKER)
-            if same_place and begin != cut.text and whole.startswith(begin):
+            is_whole = cut.content == (whole or None)
+            if (cut.role, cut.tool_call_id) != (message.role, message.tool_call_id) or not (
+                is_whole or (begin != cut.text and whole.startswith(begin))
+            ):
+                continue
+            end = index
+            if images and left:
+                left -= 1
                 text = {"type": "text", "text": cut.text}
-                restored[index], end = cut.replace(content=(text, *images)), index
-                break
+                content = message.content if is_whole else (text, *images)
+                restored[index] = cut.replace(content=content)
+            break
     return restored
 
 

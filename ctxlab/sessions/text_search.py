@@ -259,7 +259,8 @@ def _word_pattern(word: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=1)
 def _non_ascii_words() -> re.Pattern[str]:
-    return re.compile(rf"[^\W_]+(?:[{_marks()}]+[^\W_]*)*")
+    marks = _marks()
+    return re.compile(rf"[{marks}]*[^\W_]+(?:[{marks}]+[^\W_]*)*")
 
 
 @lru_cache(maxsize=2)
@@ -270,6 +271,7 @@ def _marks(without: str = "") -> str:
         character
         for character in map(chr, range(0x300, 0x10000))  # Python is slow with sets of larger ones
         if unicodedata.category(character) in ("Mn", "Mc")
+        and not "\ufe00" <= character <= "\ufe0f"  # choose the style of an emoji
         and not (left_out and left_out.match(character))
     )
 

@@ -169,11 +169,18 @@ def test_the_newest_messages_with_images_get_them_back() -> None:
         image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{text[:4]}"}}
         return Message("user", ({"type": "text", "text": text}, image))
 
-    stored = [shown("one"), shown("two " * 99), Message("assistant", "Seen."), shown("three")]
+    plain = Message("user", "two " * 99 + "and now?")
+    stored = [
+        shown("one"),
+        shown("two " * 99),
+        plain,
+        Message("assistant", "Seen."),
+        shown("three"),
+    ]
     cut = [trim_message(message, 100) for message in stored]
     assert has_cut_images(cut[1:2])
-    first, second, third, fourth = restore_images(cut, stored, most=2)
-    assert (first, third, fourth) == (cut[0], cut[2], stored[3])
+    first, second, *others, last = restore_images(cut, stored, most=2)
+    assert (first, others, last) == (cut[0], cut[2:4], stored[4])
     text, image = second.content
     assert text == {"type": "text", "text": cut[1].text}
     assert image == stored[1].content[1]

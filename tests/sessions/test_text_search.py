@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import SearchHit
-from ctxlab.sessions.text_search import SNIPPET_LENGTH, make_snippet, query_words, search_messages
+from ctxlab.sessions.text_search import (
+    SNIPPET_LENGTH,
+    contains_words,
+    make_snippet,
+    query_words,
+    search_messages,
+    split_words,
+)
 
 
 def found(query: str, *texts: str, limit: int = 20, offset: int = 0) -> list[SearchHit]:
@@ -47,6 +54,7 @@ def test_several_sessions_are_searched_at_once() -> None:
         ("पानी", "मुझे पानी दो"),
         ("می‌خواهم", "سلام می‌خواهم بروم"),
         ("𠀀", "𠀀𠀁"),
+        ("warning", "⚠️Warning"),
     ],
 )
 def test_case_spelling_and_script_do_not_matter(query: str, text: str) -> None:
@@ -59,6 +67,13 @@ def test_a_word_is_found_whole() -> None:
     assert not found("ที่", "ทดสอบ ระบบ")
     assert not found("पानी", "प न")
     assert not found("प", "पानी")
+
+
+@given(st.text("aI é_.½ß\u0301\u0307\u0654\u20e3\ufe0fİकि", max_size=8))
+def test_each_word_of_a_text_is_found_in_it(text: str) -> None:
+    words = split_words(text)
+    assert contains_words(text, words)
+    assert all(word in words for word in query_words("a i é ß ½") if contains_words(text, [word]))
 
 
 def test_tool_names_and_arguments_are_searched_as_they_read() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxlab.errors import SpecError, UnknownSession
+from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
@@ -62,7 +63,7 @@ class ChatConnection:
         self,
         session: Session | None,
         model: str | None = None,
-        loaded_messages: int | None = None,
+        messages: Sequence[Message] | None = None,
     ) -> None:
         """Leave the current session, and connect a new agent to a session.
 
@@ -72,8 +73,8 @@ class ChatConnection:
             Session to resume; None for a new session.
         model : str, optional
             Model of the agent. By default, that of the settings or of the session.
-        loaded_messages : int, optional
-            Number of newest messages to load in full; see ``AgentSession.resume``.
+        messages : sequence of Message, optional
+            Messages that the chat has in memory; see ``AgentSession.resume``.
 
         Raises
         ------
@@ -96,7 +97,7 @@ class ChatConnection:
                 session.id,
                 agent,
                 summarizer=self._summarizer,
-                loaded_messages=loaded_messages,
+                messages=messages,
             )
             self.agent_session.allow_unsaved = True
 
@@ -150,11 +151,18 @@ class ChatConnection:
         ------
         SpecError
             If the name is empty.
+        StoreNotWritable
+            If there are messages that cannot be stored.
         """
         if not model.strip():
             raise SpecError("expected the name of a model, such as /model gpt-5-mini, got none")
-        live = self.agent_session
-        self.open(self.session, model.strip(), None if live is None else live.loaded_messages)
+        if self.agent_session is None:
+            title, options = self.title, self._start_options
+            self.open(None, model.strip())
+            self.title, self._start_options = title, options
+            return
+        self.agent_session.store_unsaved()
+        self.open(self.session, model.strip(), self._messages())
 
     def undo(self) -> tuple[tuple[Message, ...], str]:
         """Drop the last turn from the conversation.
@@ -173,9 +181,13 @@ class ChatConnection:
         ------
         SpecError
             If there is no turn.
+        StoreNotWritable
+            If there are messages that cannot be stored.
         """
         from ctxlab.agent.plan import PLAN_TOOL_NAME
 
+        if self.agent_session is not None:
+            self.agent_session.store_unsaved()
         session = self.session
         turns = 0 if session is None else self.store.count_turns(session.id)
         if session is None or not turns:
@@ -190,9 +202,7 @@ class ChatConnection:
         messages, source = self._copies.get(session.id, (-1, ""))
         unused = session.messages == messages  # the session that it was copied from contains them
         kept = source if unused else session.id
-        live = self.agent_session
-        kept_messages = 0 if live is None else live.loaded_messages - len(dropped)
-        self.open(copied, self.agent.model, max(0, kept_messages))
+        self.open(copied, self.agent.model, _without_last_turn(self._messages() or ()))
         self.title, self._start_options = ("", {}) if copied else (title, again)
         if copied is not None:
             self._copies[copied.id] = (copied.messages, kept)
@@ -201,6 +211,12 @@ class ChatConnection:
         else:
             self.store.set_status(session.id, "archived")
         return dropped, kept
+
+    def _messages(self) -> tuple[Message, ...] | None:
+        """Return the messages in memory; None if another process has continued the session."""
+        if self.agent_session is None or self.agent_session.closed:
+            return None
+        return tuple(self.agent.manager.history)
 
     def close(self) -> str | None:
         """Close the session of the chat. A session that was started but has no message is deleted.
@@ -223,3 +239,13 @@ class ChatConnection:
             self.store.delete(closed.id)
             return None
         return closed.id
+
+
+def _without_last_turn(history: Iterable[Message]) -> tuple[Message, ...] | None:
+    """Return the messages before the last message of the user; None if there is no such message."""
+    messages = tuple(history)
+    for position in reversed(range(len(messages))):
+        message = messages[position]
+        if message.role == "user" and ENGINE_MESSAGE_KEY not in message.extra:
+            return messages[:position]
+    return None

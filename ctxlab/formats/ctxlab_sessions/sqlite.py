@@ -28,7 +28,7 @@ from ctxlab.messages.types import Message, Recording
 
 _APPLICATION_ID = b"CTXL"  # PRAGMA application_id, at byte 68 of the file
 _SESSIONS_TABLE = b"CREATE TABLE chat_sessions"
-MAX_SCHEMA_VERSION = 3
+MAX_SCHEMA_VERSION = 4
 """Newest version of the database schema that can be read."""
 
 

@@ -4,7 +4,8 @@ The version is stored in ``PRAGMA user_version``. Version 1 has a single table w
 of each session, as in the design document "Workspace-scoped sessions" (see ``tests/SEEDS.md``).
 Version 2 stores all messages of each session, so that the session can be replayed. It also stores the
 fields of ``Session`` that version 1 lacks. Version 3 numbers messages by turns and steps; before, each
-step counted as a turn. Times are stored as milliseconds since 1970.
+step counted as a turn. Version 4 has a new full-text index, whose words contain marks. Times are
+stored as milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -219,10 +220,19 @@ def _number_steps(connection: sqlite3.Connection) -> None:
             )
 
 
+def _drop_index(connection: sqlite3.Connection) -> None:
+    """Remove the full-text index, so that the next search creates it again."""
+    # Without FTS5, SQLite cannot remove the index, and never reads it either.
+    with suppress(sqlite3.OperationalError):
+        connection.execute("DROP TABLE IF EXISTS messages_fts")
+        connection.execute("UPDATE messages SET indexed = 0")
+
+
 MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (
     (_CREATE_VERSION_1,),
     (_UPGRADE_TO_VERSION_2, _CREATE_ONE_ACTIVE_INDEX, _convert_seconds, _create_transcripts),
     (_UPGRADE_TO_VERSION_3, _number_steps),
+    (_drop_index,),
 )
 """Migration steps: ``MIGRATIONS[n]`` migrates a database from version ``n`` to ``n + 1``."""
 

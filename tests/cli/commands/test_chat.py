@@ -492,6 +492,17 @@ def test_the_conversation_stays_whole_when_the_model_changes_or_a_turn_is_undone
     assert [call.messages[-1].text for call in server.calls[31:]] == ["then", "again", "again"]
 
 
+def test_undo_in_a_resumed_session_loses_no_earlier_turn(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    server = served(lambda call: f"Answer {call.number}.")
+    typed("".join(f"turn {n}\n" for n in range(30)))
+    (session,) = stored(workspace)
+    typed(f"/resume {session.id}\n" + "/undo\n" * 5 + "and now?\n")
+    sent = "\n".join(message.text for message in server.calls[-1].messages)
+    assert [n for n in range(30) if f"turn {n}\n" in sent] == list(range(25))
+
+
 def test_undo_goes_on_in_a_copy_without_the_last_turn_and_archives_the_session(
     typed: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:

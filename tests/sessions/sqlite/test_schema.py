@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,18 @@ def test_a_database_of_version_1_is_data_as_it_is(tmp_path: Path) -> None:
     assert [m.content for m in first.messages] == ["Fix the parser", "", "x = 1", "Done."]
     assert first.meta["title"] == "Parser"
     assert path.read_bytes() == before
+
+
+def test_the_index_of_version_3_is_created_again(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path)) as store:
+        store.create(id="a")
+        store.append("a", Message("user", "नमस्ते"))
+        assert len(store.search("नमस्ते")) == 1
+        with store._database.write_transaction() as connection:
+            connection.execute("UPDATE messages_fts SET words = 'नमस त'")  # without the marks
+            connection.execute("PRAGMA user_version = 3")
+    with closing(SqliteStore(tmp_path)) as store:
+        assert len(store.search("नमस्ते")) == 1
 
 
 def make_version_2(folder: Path) -> Path:
