@@ -167,11 +167,16 @@ def migrate_folder(
     Raises
     ------
     SessionError
-        If the folder does not exist.
+        If the folder does not exist, or contains the database of a workspace.
     """
     store = JsonlStore(folder, max_history=max_history, fsync=fsync)
     if not store.folder.is_dir():
         raise SessionError(f"{store.folder}: no such folder; pass an existing folder")
+    if (database := store.folder / ".ctxlab" / "sessions.db").is_file():
+        raise SessionError(
+            f"{database}: expected a folder without a database, since ctxlab would open it instead of "
+            "the converted sessions; move the session files to a folder of their own"
+        )
     if dry_run:
         with TemporaryDirectory(prefix="ctxlab-") as copy, file_errors(store.folder):
             for path in store.folder.iterdir():

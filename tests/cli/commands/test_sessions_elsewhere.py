@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from running import Run
+
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 
 @pytest.mark.e2e
@@ -51,3 +54,16 @@ def test_old_session_files_are_brought_up_to_date(tmp_path: Path, run: Run) -> N
     assert (row["id"], row["messages"]) == ("abc", 2)
     assert "nothing to migrate" in run("sessions", "migrate", tmp_path).out
     assert run("sessions", "migrate", tmp_path / "nowhere").code == 2
+
+
+def test_session_files_beside_a_database_are_not_converted(tmp_path: Path, run: Run) -> None:
+    """Seed 001, migration: the sessions could not be opened, because the database is opened instead."""
+    with closing(SqliteStore(tmp_path)) as store:
+        store.create(id="hello")
+    old = tmp_path / "session-abc.jsonl"
+    old.write_text('{"role": "user", "content": "hi"}\n')
+    for options in ((), ("--dry-run",)):
+        said = run("sessions", "migrate", tmp_path, *options)
+        assert said.code == 2
+        assert "move the session files to a folder of their own" in said.err
+    assert [path.name for path in tmp_path.glob("session-*")] == [old.name]
