@@ -352,46 +352,42 @@ def test_without_a_model_lines_are_extracted_and_nothing_is_kept(store: SessionS
     assert get_contents(store, id).formatted == "1. Fix the parser"
 
 
-def test_without_a_model_the_title_follows_a_prompt_about_something_else(
-    store: SessionStore,
-) -> None:
-    """Seed 003, extractive: the title is the first line of a prompt that begins another topic."""
-    id = stored(store, "Fix the parser that fails on empty files")
+def titles_after(store: SessionStore, id: str, *prompts: str) -> list[str]:
     titles = []
     with BackgroundSummarizer(store) as summaries:
-        for prompt in (
-            "yes",
-            "Does the parser still fail on empty files then?",
-            "Please write documentation about installing plugins\nin Markdown",
-            "thanks, go on",
-        ):
+        for prompt in prompts:
             store.append(id, *exchange(prompt))
             summaries.turn_completed(id)
             assert summaries.wait(60)
             titles.append(store.get(id).title)
-    first, new = titles[0], "Please write documentation about installing plugin..."
+    return titles
+
+
+def test_without_a_model_the_title_follows_a_prompt_about_something_else(
+    store: SessionStore,
+) -> None:
+    """Seed 003, extractive: the title is the first line of a prompt that begins another topic."""
+    first = "Fix the parser that fails on empty files"
+    titles = titles_after(
+        store,
+        stored(store, first),
+        "yes",
+        "Does the parser still fail on empty files then?",
+        "Please write documentation about installing plugins\nin Markdown",
+        "thanks, go on",
+    )
+    new = "Please write documentation about installing plugin..."
     assert titles == [first, first, new, new]
-    assert first == "Fix the parser that fails on empty files"
 
 
 def test_without_a_model_the_title_follows_a_topic_in_a_script_without_spaces(
     store: SessionStore,
 ) -> None:
     """Seed 003, extractive: the title is the first line of a prompt that begins another topic."""
-    id = stored(store, "请帮我修复登录页面的认证错误")
-    titles = []
-    with BackgroundSummarizer(store) as summaries:
-        for prompt in (
-            "好的,谢谢",
-            "登录页面的认证错误还在吗",
-            "现在请编写数据库迁移脚本并备份所有用户表格",
-        ):
-            store.append(id, *exchange(prompt))
-            summaries.turn_completed(id)
-            assert summaries.wait(60)
-            titles.append(store.get(id).title)
-    first = "请帮我修复登录页面的认证错误"
-    assert titles == [first, first, "现在请编写数据库迁移脚本并备份所有用户表格"]
+    first, new = "请帮我修复登录页面的认证错误", "现在请编写数据库迁移脚本并备份所有用户表格"
+    id = stored(store, first)
+    titles = titles_after(store, id, "好的,谢谢", "登录页面的认证错误还在吗", new)
+    assert titles == [first, first, new]
 
 
 # --- long sessions and the end of a program -------------------------------------------------------

@@ -31,6 +31,7 @@ APPLICATION_ID = 0x4354584C
 """``PRAGMA application_id`` of ctxlab databases: the letters CTXL."""
 
 _LOG = logging.getLogger("ctxlab.sessions")
+_INDEX_IS_OLD = 3  # from this version on, only the full-text index differs
 
 _CREATE_VERSION_1 = """
 CREATE TABLE chat_sessions (
@@ -105,7 +106,9 @@ CREATE UNIQUE INDEX one_active ON chat_sessions (status) WHERE status = 'active'
 """
 
 
-def migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
+def migrate_schema(
+    connection: sqlite3.Connection, path: Path, *, is_read_only: bool = False
+) -> bool:
     """Create the tables of a new database, or migrate an older one, in one transaction.
 
     Parameters
@@ -114,14 +117,25 @@ def migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
         Connection without an open transaction.
     path : Path
         Database file, for error messages.
+    is_read_only : bool, default False
+        True if the database cannot be written. It is then not migrated if only its full-text index is
+        old.
+
+    Returns
+    -------
+    bool
+        True if the database now has the newest version, False if its full-text index is old.
 
     Raises
     ------
     SessionError
         If a newer version of ctxlab wrote the database, or if it is not a database of ctxlab.
     """
-    if _read_version(connection, path) == SCHEMA_VERSION:
-        return
+    version = _read_version(connection, path)
+    if version == SCHEMA_VERSION:
+        return True
+    if is_read_only and version >= _INDEX_IS_OLD:
+        return False
     with connection:  # commits, or rolls back after an error
         connection.execute("BEGIN IMMEDIATE")
         # Another process may have migrated the database while this one waited.
@@ -134,6 +148,7 @@ def migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
                         connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    return True
 
 
 def _read_version(connection: sqlite3.Connection, path: Path) -> int:

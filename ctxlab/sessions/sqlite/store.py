@@ -197,10 +197,11 @@ class SqliteStore(SessionStore):
         return store
 
     def _on_connect(self, connection: sqlite3.Connection) -> None:
-        migrate_schema(connection, self.path)
-        if self._wants_index and not self._database.is_read_only:
+        is_read_only = self._database.is_read_only
+        is_current = migrate_schema(connection, self.path, is_read_only=is_read_only)
+        if self._wants_index and not is_read_only:
             fts.create_index(connection)
-        self._has_index = self._wants_index and fts.has_index(connection)
+        self._has_index = self._wants_index and is_current and fts.has_index(connection)
 
     @override
     def close(self) -> None:

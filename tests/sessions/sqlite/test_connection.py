@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -111,15 +112,23 @@ def sealed(store: SqliteStore, within: Path) -> Iterator[None]:
 
 @pytest.mark.e2e(smoke=True)
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
-@pytest.mark.parametrize("indexed", ["all", "none", "part"])
+@pytest.mark.parametrize("indexed", ["all", "none", "part", "version 3"])
 def test_a_workspace_that_cannot_be_written_can_be_read(tmp_path: Path, indexed: str) -> None:
-    """So can one that was written without an index, or whose index lacks a message."""
-    for index, text in ((indexed != "none", "a word"), (indexed == "all", "another word")):
+    """So can one that was written without an index, or whose index lacks a message or is old."""
+    for index, text in (
+        (indexed != "none", "a word"),
+        (indexed in ("all", "version 3"), "another word"),
+    ):
         store = SqliteStore(tmp_path, index=index)
         if not store.sessions():
             store.create(id="a")
         store.append("a", Message("user", text))
         store.close()
+    if indexed == "version 3":
+        with closing(sqlite3.connect(store.path)) as connection:
+            connection.execute("UPDATE messages_fts SET words = ''")
+            connection.execute("PRAGMA user_version = 3")
+            connection.commit()
     store = SqliteStore(tmp_path)
 
     def act() -> None:
