@@ -25,14 +25,37 @@ def one_line(text: str) -> str:
     -------
     str
         The string with each run of white space replaced by a space, and each unprintable character
-        by ``�``.
+        except joiners by ``�``.
 
     Examples
     --------
     >>> one_line("a\n b\x1b[2Jc")
     'a b�[2Jc'
     """
-    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
+    return replace_unprintable(" ".join(text.split()), "�")
+
+
+def replace_unprintable(text: str, by: str) -> str:
+    r"""Replace the unprintable characters of a string, except the joiners of words and emoji.
+
+    Parameters
+    ----------
+    text : str
+        String to convert.
+    by : str
+        Replacement of each unprintable character.
+
+    Returns
+    -------
+    str
+        String in which all characters but joiners are printable.
+
+    Examples
+    --------
+    >>> replace_unprintable("a\x1b[2Jb", " ")
+    'a [2Jb'
+    """
+    return "".join(c if c.isprintable() or c in _JOINERS else by for c in text)
 
 
 def show_symbols(text: str) -> str:

@@ -21,7 +21,7 @@ from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter
-from ctxlab.tokens.images import count_image_tokens, is_image_part
+from ctxlab.tokens.images import count_image_tokens, image_parts
 from ctxlab.tokens.model_choice import ModelChoice
 
 if TYPE_CHECKING:
@@ -340,9 +340,7 @@ def _describe_with(counter: TokenCounter, recording: Recording) -> dict[str, Any
         for place in history.result_positions
     ]
     largest = sorted(results, key=itemgetter("tokens"), reverse=True)[:_MAX_LARGEST_RESULTS]
-    parts = (part for message in messages if isinstance(message.content, tuple)
-             for part in message.content)  # fmt: skip
-    images = [part for part in parts if is_image_part(part)]
+    images = [part for message in messages for part in image_parts(message)]
     sent = messages[: prepared.last_request]
     violations = () if prepared.valid else find_violations(sent, prepared.provider)
     return {

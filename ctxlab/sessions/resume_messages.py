@@ -12,12 +12,12 @@ from typing import Any
 
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import ContentPart, Message, ToolCall
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import AgentPlan, ResumeState
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.strategies.helpers.text import clip_text
 from ctxlab.strategies.tool_stubs import OUTCOME_KEY, describe_json
-from ctxlab.tokens.images import is_image_part
+from ctxlab.tokens.images import image_parts
 
 INTERRUPTED_RESULT = "[Interrupted before it finished: there is no result]"
 """Content of the tool result that is added to a call without a result."""
@@ -194,7 +194,7 @@ def restore_images(
     """
     restored, end, left = list(recent), len(recent), most
     for message in reversed([*stored]):
-        whole, images = _content_text(message), _image_parts(message)
+        whole, images = _content_text(message), image_parts(message)
         for index in reversed(range(end)):
             cut = restored[index]
             begin = cut.text.removesuffix(TRUNCATION_MARKER)
@@ -274,11 +274,6 @@ def message_from_window_row(row: Mapping[str, Any]) -> Message:
     """
     message = message_from_dict(row)
     return message.replace(content=None) if message.tool_calls and not message.content else message
-
-
-def _image_parts(message: Message) -> list[ContentPart]:
-    content = message.content if isinstance(message.content, tuple) else ()
-    return [part for part in content if is_image_part(part)]
 
 
 def _content_text(message: Message) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ctxlab._utils.text import one_line
 from ctxlab.context.turns import TurnCounter, TurnLabel
 from ctxlab.messages.types import Message, message_text
-from ctxlab.sessions.titles import ZERO_WIDTH_JOINERS
 
 SNIPPET_LENGTH = 200
 """Maximum number of characters of a snippet."""
@@ -216,8 +216,7 @@ def make_snippet(text: str, words: Sequence[str]) -> str:
     if len(folded) != len(text):  # case folding turned some letters into two
         place = _unfold_position(text, place)
     start = max(0, place - _SNIPPET_LEAD)
-    cut = " ".join(text[start : place + 4 * SNIPPET_LENGTH].split())
-    cut = "".join(c if c.isprintable() or c in ZERO_WIDTH_JOINERS else "�" for c in cut)
+    cut = one_line(text[start : place + 4 * SNIPPET_LENGTH])
     shown = f"…{cut}" if text[:start].strip() else cut
     return shown if len(shown) <= SNIPPET_LENGTH else shown[: SNIPPET_LENGTH - 1] + "…"
 

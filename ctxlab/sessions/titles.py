@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ctxlab._utils.text import replace_unprintable
 from ctxlab.messages.types import Message
 from ctxlab.sessions.common import interaction_id
 
@@ -23,9 +24,6 @@ MAX_TITLES = 20
 
 RECENT_TURNS = 3
 """Number of newest turns that the prompt for a title marks as recent."""
-
-ZERO_WIDTH_JOINERS = "\u200c\u200d"
-"""Invisible characters that belong to words of Persian and to emoji."""
 
 _MAX_SHOWN_TURNS = 40  # maximum number of turns in the prompt for a title
 _FIRST_TITLE_CHARS = 50  # characters of the first user message that become the title
@@ -133,8 +131,7 @@ def single_line(text: str, max_chars: int = MAX_TITLE_LENGTH) -> str:
     >>> single_line("  Fix\nthe \x1b[1mparser "), single_line("a long title", 6)
     ('Fix the [1mparser', 'a lon…')
     """
-    shown = (c if c.isprintable() or c in ZERO_WIDTH_JOINERS else " " for c in text)
-    line = " ".join("".join(shown).split())
+    line = " ".join(replace_unprintable(text, " ").split())
     return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
 
 

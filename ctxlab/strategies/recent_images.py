@@ -10,7 +10,7 @@ from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.tokens.images import is_image_part
+from ctxlab.tokens.images import image_parts, is_image_part
 
 _PLACEHOLDER = {"type": "text", "text": "[image left out]"}
 
@@ -54,7 +54,7 @@ class recent_images(BaseStrategy):
         if looked < context.history_length:
             new = context.history.entries[looked : context.history_length]
             # An image is identified by the position of its message.
-            seen += tuple(e.start for e in new for _ in range(_count_images(e.message)))
+            seen += tuple(e.start for e in new for _ in image_parts(e.message))
         going = len(seen) - self.keep
         going -= (gone + going) % self.chunk if going > 0 else 0
         going = max(0, going)
@@ -69,13 +69,9 @@ class recent_images(BaseStrategy):
         return context
 
 
-def _count_images(message: Message) -> int:
-    return sum(map(is_image_part, message.content)) if isinstance(message.content, tuple) else 0
-
-
 def _remove_images(message: Message, count: int) -> Message | None:
     """Replace the first ``count`` images of a message. Return None if the message has no images."""
-    if not isinstance(message.content, tuple) or not _count_images(message):
+    if not isinstance(message.content, tuple) or not image_parts(message):
         return None
     parts = list(message.content)
     for index in [i for i, part in enumerate(parts) if is_image_part(part)][:count]:

@@ -20,7 +20,7 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results
 from ctxlab.strategies.helpers.text import clip_text, shorten_to
-from ctxlab.tokens.images import is_image_part
+from ctxlab.tokens.images import image_parts
 
 STUB_KEY = "_compacted"
 """Key in ``Message.extra`` that marks a message as a stub, so that it is not replaced again. The key
@@ -95,7 +95,9 @@ def make_stub(message: Message, call: ToolCall | None) -> Message | None:
         return None
     outcome = message.extra.get(OUTCOME_KEY)
     if not isinstance(outcome, dict):
-        said = text.strip() or _count_images(message)
+        said = text.strip()
+        if not said and (images := image_parts(message)):
+            said = pluralize(len(images), "image")
         outcome = describe_json(message) or {"summary": clip_text(said, _MAX_SUMMARY_CHARS)}
     failed = "error" in outcome or message.extra.get("is_error")
     if failed is None:  # most recordings do not tell
@@ -144,12 +146,6 @@ def describe_json(message: Message) -> dict[str, Any] | None:
     if error := _error_text(value) or (message.extra.get("is_error") and text):
         found["error"] = clip_text(error, _MAX_SUMMARY_CHARS)
     return found
-
-
-def _count_images(message: Message) -> str:
-    parts = message.content if isinstance(message.content, tuple) else ()
-    count = sum(map(is_image_part, parts))
-    return pluralize(count, "image") if count else ""
 
 
 def _error_text(value: Any) -> str | None:

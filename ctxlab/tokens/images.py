@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from ctxlab.messages.types import Message, message_text
+from ctxlab.messages.types import ContentPart, Message, message_text
 from ctxlab.tokens.model_families import IMAGE_RULES
 
 _IMAGE_TYPES = frozenset({"image_url", "input_image", "image"})
@@ -68,6 +68,23 @@ def is_image_part(part: Mapping[str, Any]) -> bool:
         True for OpenAI's types ``image_url`` and ``input_image`` and Anthropic's type ``image``.
     """
     return part.get("type") in _IMAGE_TYPES
+
+
+def image_parts(message: Message) -> list[ContentPart]:
+    """Return the images of a message.
+
+    Parameters
+    ----------
+    message : Message
+        Message of any role.
+
+    Returns
+    -------
+    list of dict
+        Content parts that are images, in order.
+    """
+    content = message.content if isinstance(message.content, tuple) else ()
+    return [part for part in content if is_image_part(part)]
 
 
 def normalize_model_name(name: str) -> str:

@@ -196,15 +196,14 @@ def _compact(chat: ChatRepl, argument: str) -> str:
 
 
 def _retry(chat: ChatRepl, argument: str) -> str:
-    from ctxlab.tokens.images import is_image_part
+    from ctxlab.tokens.images import image_parts
 
     dropped, id = chat.connection.undo()
     asked = dropped[0]
     if asked.role != "user":
         raise SpecError("the last turn does not begin with a message of yours; type it again")
     print_note("; ".join(["asking your last message again", *_kept_after_undo(chat, dropped, id)]))
-    parts = asked.content if isinstance(asked.content, tuple) else ()
-    images = [part["image_url"]["url"] for part in parts if is_image_part(part)]
+    images = [part["image_url"]["url"] for part in image_parts(asked)]
     chat.run_turn(asked.text, images)
     return ""
 
