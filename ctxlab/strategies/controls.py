@@ -7,8 +7,8 @@ that scores no higher with the same number of tokens does not select relevant me
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -26,6 +26,7 @@ from ctxlab.strategies.panic import panic
 
 _LAST_RESORT = panic()
 
+_MAX_MISSED = 1000
 _MULTIPLIER = 6364136223846793005
 "multiplier of Knuth's MMIX generator of random numbers"
 
@@ -80,9 +81,10 @@ class random_drop(BaseStrategy):
 
     The system prompt, the first user message and the newest message are always kept. The others are
     taken in random order, and each one that still fits the budget is kept, so that the budget is
-    used. A message that one request leaves out may be back in the next one. A tool call and its
-    results are kept or dropped together. Without a seed, an evaluation reports the mean of five
-    seeds and their standard deviation (columns ``…_sd``); elsewhere the seed is 0.
+    used; the choice ends when 1,000 in a row do not fit. A message that one request leaves out may be
+    back in the next one. A tool call and its results are kept or dropped together. Without a seed, an
+    evaluation reports the mean of five seeds and their standard deviation (columns ``…_sd``);
+    elsewhere the seed is 0.
 
     Source: ctxlab; the level of chance for strategies that send as many tokens.
 
@@ -102,18 +104,17 @@ class random_drop(BaseStrategy):
         units = droppable_units(context) if context.excess > 0 else None
         if units is None:
             return context
-        tokens, room, count = units.tokens, units.room, units.stop - units.first
-        left, chosen = list(range(units.first, units.stop)), []
-        smallest = min(tokens[units.first : units.stop])
-        numbers = _random_numbers(self.seed or 0, context, count)
-        others = np.arange(count) + (numbers * np.arange(count, 0, -1)).astype(np.int64)
-        for index, other in enumerate(others.tolist()):
-            unit, left[other] = left[other], left[index]
+        tokens, room, chosen, missed = units.tokens, units.room, list[int](), 0
+        for index in _shuffle(units.stop - units.first, self.seed or 0, context):
+            unit = units.first + index
             if tokens[unit] <= room:
                 room -= tokens[unit]
                 chosen.append(unit)
-                if room < smallest:
+                missed = 0
+                if room < units.smallest:
                     break
+            elif (missed := missed + 1) == _MAX_MISSED:
+                break
         return units.select(context, chosen)
 
 
@@ -256,7 +257,7 @@ class message_oracle(BaseStrategy):
         ]
         if all(places[-1] >= oldest for _, places in needs):
             return units.select(context, window)
-        chosen = _cover_needs(units, needs, context)
+        chosen = _cover_needs(units, needs)
         return units.select(context, chosen + _newest_units(units, chosen))
 
 
@@ -281,19 +282,19 @@ def _newest_units(units: Units, besides: Collection[int]) -> list[int]:
     return found[::-1]
 
 
-def _cover_needs(
-    units: Units, needs: Sequence[tuple[float, Sequence[int]]], context: Context
-) -> list[int]:
+def _cover_needs(units: Units, needs: Sequence[tuple[float, Sequence[int]]]) -> list[int]:
     """Choose units that fit and mention needs, by the weight of the needs per token of the unit.
 
     Each need is given by its weight and the positions of the messages that mention it.
     """
-    starts = [context.entries[index].start for index in units.bounds[units.first : units.stop]]
     missing = np.array([weight for weight, _ in needs])
     column = np.repeat(np.arange(len(needs)), [len(places) for _, places in needs])
     positions = np.concatenate([places for _, places in needs])
-    found, row = np.unique(np.searchsorted(starts, positions, "right"), return_inverse=True)
-    numbers: list[int] = (found + units.first - 1).tolist()
+    places, row_of_place = np.unique(positions, return_inverse=True)
+    starts, first, last = units.positions, units.first, units.stop
+    stops = [bisect_right(starts, place, first, last) for place in places.tolist()]
+    found, row = np.unique(np.array(stops)[row_of_place], return_inverse=True)
+    numbers: list[int] = (found - 1).tolist()
     covers = np.zeros((len(numbers), len(needs)))
     covers[row, column] = 1
     tokens, room = np.array([units.tokens[unit] for unit in numbers]), units.room
@@ -329,6 +330,7 @@ def _window_start(context: Context, start: int, tail: int, room: int) -> int:
 
 
 _POOL_SIZE = 1 << 15
+_BLOCK_SIZE = 1024
 
 
 @cache
@@ -337,15 +339,26 @@ def _random_pool(seed: int) -> npt.NDArray[np.float64]:
     return np.random.RandomState(seed % (1 << 32)).random_sample(_POOL_SIZE)
 
 
-def _random_numbers(seed: int, context: Context, count: int) -> npt.NDArray[np.float64]:
-    """Return random numbers between 0 and 1 that depend on the seed and on the request.
+def _shuffle(count: int, seed: int, context: Context) -> Iterator[int]:
+    """Yield the numbers below ``count`` in a random order that depends on the seed and the request.
 
-    They are a part of a pool of random numbers, because a new generator for each request would be
-    slow. The part begins at a different place for each request.
+    Only what is asked for is computed, because few messages of a long conversation fit the budget.
+    The random numbers are a part of a pool, because a new generator for each request would be slow.
+    The part begins at a different place for each request.
     """
     place = (context.history_length * _MULTIPLIER + context.tokens) * _MULTIPLIER >> 32
-    place %= _POOL_SIZE
-    pool = _random_pool(seed)
-    if place + count <= _POOL_SIZE:  # nearly always; several times faster
-        return pool[place : place + count]
-    return pool.take(np.arange(place, place + count), mode="wrap")
+    place, pool = place % _POOL_SIZE, _random_pool(seed)
+    left: list[int] | _Identity = list(range(count)) if count <= _BLOCK_SIZE else _Identity()
+    for start in range(0, count, _BLOCK_SIZE):
+        here = np.arange(start, min(start + _BLOCK_SIZE, count))
+        drawn = here + (pool.take(place + here, mode="wrap") * (count - here)).astype(np.int64)
+        for index, other in enumerate(drawn.tolist(), start):
+            number, left[other] = left[other], left[index]
+            yield number
+
+
+class _Identity(dict[int, int]):
+    """Maps each number to itself, unless another one was stored."""
+
+    def __missing__(self, key: int) -> int:
+        return key

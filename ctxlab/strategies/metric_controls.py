@@ -13,7 +13,6 @@ import base64
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import ClassVar
 
 from ctxlab.context.context import Context
@@ -45,15 +44,15 @@ class _TextOfAll(BaseStrategy):
         if tail <= head:
             return context
         newest = context.history.unit_starts[context.history_length - 1]
-        pieces = self._collect_pieces(context, newest)
+        pieces = self._newest_pieces(context, newest)
         fork = context.fork_with(head, tail, ())
         message = self._fit(context, pieces, -fork.excess)
         if message:
             fork.insert(head, message)
         return fork
 
-    def _collect_pieces(self, context: Context, stop: int) -> list[str]:
-        """Return the distinct pieces of all messages after the head, those said last at the end."""
+    def _newest_pieces(self, context: Context, stop: int) -> Iterator[str]:
+        """Return the distinct pieces of all messages after the head, those said last first."""
         known: dict[str, None]
         done, known = context.strategy_state.get(self, (context.history.head_length, {}))
         for message in context.history[done:stop]:
@@ -61,14 +60,19 @@ class _TextOfAll(BaseStrategy):
                 known.pop(piece, None)
                 known[piece] = None
         context.strategy_state[self] = max(done, stop), known
-        return list(known)
+        return reversed(known)
 
-    def _fit(self, context: Context, pieces: Sequence[str], room: int) -> Message | None:
+    def _fit(self, context: Context, newest: Iterable[str], room: int) -> Message | None:
         """Return a message with as many of the last pieces as fit ``room`` tokens; None if none does."""
-        sizes = accumulate(len(piece) for piece in reversed(pieces))
-        count = sum(1 for size in sizes if size <= room * _MAX_TOKEN_CHARS)
+        pieces, chars = list[str](), 0
+        for piece in newest:
+            chars += len(piece)
+            if chars > room * _MAX_TOKEN_CHARS:
+                break
+            pieces.append(piece)
+        count = len(pieces)
         while count > 0:
-            message = Message("user", self._join(pieces[len(pieces) - count :]))
+            message = Message("user", self._join(pieces[count - 1 :: -1]))
             tokens = context.history.counter.count_message(message)
             if tokens <= room:
                 return message
@@ -194,8 +198,8 @@ class line_list(_TextOfAll):
     'the reader is src/io.py\nand HAT136 too'
     """
 
-    def _collect_pieces(self, context: Context, stop: int) -> list[str]:
-        """Return the distinct lines for the names of all messages after the head, the newest last."""
+    def _newest_pieces(self, context: Context, stop: int) -> Iterator[str]:
+        """Return the distinct lines for the names of all messages after the head, the newest first."""
         known: dict[str, tuple[bool, str]]
         done, known = context.strategy_state.get(self, (context.history.head_length, {}))
         for message in context.history[done:stop]:
@@ -205,8 +209,7 @@ class line_list(_TextOfAll):
                     known.pop(name, None)
                     known[name] = tells, line
         context.strategy_state[self] = max(done, stop), known
-        newest_first = dict.fromkeys(line for _, line in reversed(known.values()))
-        return list(newest_first)[::-1]
+        return _distinct(line for _, line in reversed(known.values()))
 
     def _join(self, pieces: Sequence[str]) -> str:
         return "\n".join(pieces)
@@ -271,6 +274,14 @@ class names_in_place(BaseStrategy):
             content = _NO_NAMES
         named = message.replace(content=content or None)
         return rewrite_calls(named, _without_arguments) or named
+
+
+def _distinct(lines: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for line in lines:
+        if line not in seen:
+            seen.add(line)
+            yield line
 
 
 def _named_lines(message: Message) -> Iterator[tuple[str, str]]:

@@ -108,6 +108,17 @@ def test_each_seed_and_each_request_draws_anew(counter: TokenCounter) -> None:
     assert any(returned)
 
 
+def test_chance_uses_the_budget_of_a_long_conversation_and_repeats_nothing(
+    counter: TokenCounter,
+) -> None:
+    prepared = small_talk(counter, 600)
+    limit = int(0.9 * prepared.longest_request_tokens)
+    trace, requests = run(prepared, random_drop(0), limit)
+    kept = [entry.start for entry in requests[-1].entries]
+    assert all(before < after for before, after in pairwise(kept))
+    assert limit - 10 < trace.tokens[-1] <= limit
+
+
 def test_chance_keeps_an_old_message_as_often_as_a_recent_one(counter: TokenCounter) -> None:
     prepared = small_talk(counter, 100)
     place = np.zeros(200)

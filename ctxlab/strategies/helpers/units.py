@@ -6,10 +6,12 @@ message is a unit of its own.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from ctxlab.context.context import Context
@@ -25,6 +27,8 @@ class Units(NamedTuple):
 
     bounds: list[int]
     "index of the first entry of each unit, followed by the index after the last unit"
+    positions: list[int]
+    "position in the history of the first message of each unit"
     tokens: list[int]
     "number of tokens of each unit"
     entries: list[list[Entry]]
@@ -35,6 +39,8 @@ class Units(NamedTuple):
     "number of the newest unit"
     room: int
     "number of available tokens that the head and the newest unit leave"
+    smallest: int
+    "number of tokens that every unit has at least"
 
     def select(self, context: Context, chosen: Sequence[int]) -> Context:
         """Return a copy of the context without the units that were not chosen.
@@ -80,20 +86,35 @@ def droppable_units(context: Context) -> Units | None:
         bounds = [head, *cuts, tail]
         entries = [context.entries[i:j] for i, j in pairwise(bounds)]
         tokens = [sum([entry.tokens for entry in unit]) for unit in entries]
-        return Units(bounds, tokens, entries, 0, len(tokens), sum(tokens) - context.excess)
-    bounds, tokens, entries = _units_of_history(context.history)  # no edits: an index is a position
-    before = context.history.tokens_before
+        room = sum(tokens) - context.excess
+        positions = [unit[0].start for unit in entries]
+        return Units(bounds, positions, tokens, entries, 0, len(tokens), room, min(tokens))
+    found = _units_of_history(context.history)  # no edits: an index is a position
+    before, bounds = context.history.tokens_before, found.bounds
     first, stop = bisect_left(bounds, head), bisect_left(bounds, tail)
-    return Units(bounds, tokens, entries, first, stop, before[tail] - before[head] - context.excess)
+    room = before[tail] - before[head] - context.excess
+    return Units(bounds, bounds, found.tokens, found.entries, first, stop, room, found.smallest)
 
 
-_HistoryUnits: TypeAlias = tuple[list[int], list[int], list[list[Entry]]]
+@dataclass
+class _HistoryUnits:
+    """Units of a history."""
+
+    bounds: list[int] = field(default_factory=lambda: [0])
+    "first position of each unit, followed by the length"
+    tokens: list[int] = field(default_factory=list)
+    entries: list[list[Entry]] = field(default_factory=list)
+    smallest: int = sys.maxsize
+    "smallest number of tokens that a unit ever had"
+
+
 _UNITS: WeakKeyDictionary[History, _HistoryUnits] = WeakKeyDictionary()
 
 
 def _units_of_history(history: History) -> _HistoryUnits:
-    """Return the first position of each unit, followed by the length, and its tokens and entries."""
-    bounds, tokens, entries = _UNITS.setdefault(history, ([0], [], []))
+    """Return the units of a history, including those that were added since the last call."""
+    units = _UNITS.setdefault(history, _HistoryUnits())
+    bounds, tokens, entries = units.bounds, units.tokens, units.entries
     known, length = bounds[-1], len(history)
     if known < length:  # a live conversation grew; new results may extend or join its last units
         starts, before = history.unit_starts, history.tokens_before
@@ -105,4 +126,5 @@ def _units_of_history(history: History) -> _HistoryUnits:
         added = list(pairwise(bounds[len(tokens) :]))
         tokens += [before[j] - before[i] for i, j in added]
         entries += [history.entries[i:j] for i, j in added]
-    return bounds, tokens, entries
+        units.smallest = min([units.smallest, *tokens[-len(added) :]])
+    return units
