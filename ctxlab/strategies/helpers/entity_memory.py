@@ -16,12 +16,12 @@ from copy import copy
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from ctxlab.context.history import History
+from ctxlab.context.message_cache import MessageCache
 from ctxlab.messages.entities import find_entities, find_entities_in_value
 from ctxlab.messages.file_access import is_tool_error, parse_file_access
 from ctxlab.messages.types import Message
@@ -112,7 +112,7 @@ class EntityMemory:
             Weights of the model that decides which entities are forgotten first.
         """
         for position in positions[self.length :]:
-            self._add_message(position, _entities_at(self.history, position))
+            self._add_message(position, _ENTITIES.get(self.history, position))
             if len(self.records) > _PRUNE_AT:
                 self._forget(position, weights)
         self.length = len(positions)
@@ -130,7 +130,7 @@ class EntityMemory:
         sequence of str
             Distinct entities.
         """
-        return _entities_at(self.history, position).mentioned
+        return _ENTITIES.get(self.history, position).mentioned
 
     def _add_message(self, position: int, found: _MessageEntities) -> None:
         records, crowd = self.records, len(found.mentioned)
@@ -228,16 +228,6 @@ class EntityMemory:
 _log1p = lru_cache(maxsize=4096)(math.log1p)
 
 
-_MESSAGES: WeakKeyDictionary[History, dict[int, _MessageEntities]] = WeakKeyDictionary()
-
-
-def _entities_at(history: History, position: int) -> _MessageEntities:
-    known = _MESSAGES.setdefault(history, {})
-    if position not in known:
-        known[position] = _message_entities(history[position])
-    return known[position]
-
-
 def _message_entities(message: Message) -> _MessageEntities:
     """Return the entities that a message mentions, and those that its tool calls use."""
     mentioned = dict.fromkeys(each.text for each in find_entities(message.text[:MAX_SCANNED_CHARS]))
@@ -252,6 +242,9 @@ def _message_entities(message: Message) -> _MessageEntities:
                 if is_short:
                     short[entity.text] = short.get(entity.text, 0) + 1
     return _MessageEntities(tuple(mentioned | used), short)
+
+
+_ENTITIES = MessageCache(_message_entities)
 
 
 def _edited_path(history: History, position: int) -> str | None:

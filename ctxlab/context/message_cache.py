@@ -1,0 +1,62 @@
+"""Cache of what a function returns for each message, shared by a history and its copies.
+
+A closed loop and the preview of a question copy the history of a recording. What depends only on a
+message is computed once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from ctxlab.context.history import History
+from ctxlab.messages.types import Message
+
+T = TypeVar("T")
+
+
+class MessageCache(Generic[T]):
+    """Results of a function of one message, kept as long as the history that was not copied.
+
+    Parameters
+    ----------
+    function : callable
+        Function of a message. What it returns must not refer to a history.
+
+    Examples
+    --------
+    >>> from ctxlab import History, TokenCounter
+    >>> history = History(TokenCounter("gpt-4o"), [Message("user", "Which port?")])
+    >>> lengths = MessageCache(lambda message: print("computed") or len(message.text))
+    >>> lengths.get(history, 0), lengths.get(history.with_question(1, Message("user", "Why?")), 0)
+    computed
+    (11, 11)
+    """
+
+    def __init__(self, function: Callable[[Message], T]) -> None:
+        self._function = function
+        self._known: WeakKeyDictionary[History, dict[int, tuple[Message, T]]] = WeakKeyDictionary()
+
+    def get(self, history: History, position: int) -> T:
+        """Return the result for the message at a position of a history.
+
+        Parameters
+        ----------
+        history : History
+            History with the message.
+        position : int
+            Position of the message.
+
+        Returns
+        -------
+        T
+            What the function returned when it was first called with this message.
+        """
+        message = history.entries[position].message
+        known = self._known.setdefault(history.origin, {})
+        found = known.get(id(message))
+        if found is None:
+            # Keep a reference to the message, so that its id is not reused for another object.
+            found = known[id(message)] = message, self._function(message)
+        return found[1]
