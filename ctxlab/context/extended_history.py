@@ -43,7 +43,7 @@ class ExtendedHistory(History):
     def __init__(self, recorded: History) -> None:
         super().__init__(recorded.counter, model=recorded.model, reasoning=recorded.reasoning)
         self.client = recorded.client
-        self._parent: History = recorded
+        self.parent: History = recorded
         self.recorded_positions: list[int] = []
         """position in the recorded history, for each message; for a message that was added, the
         position of the recorded message that it repeats, or ``ADDED``"""
@@ -59,12 +59,12 @@ class ExtendedHistory(History):
         length : int
             Number of recorded messages.
         """
-        for entry in self._parent.entries[len(self.positions) : length]:
+        for entry in self.parent.entries[len(self.positions) : length]:
             self.positions.append(len(self))
             self.recorded_positions.append(entry.start)
             self._is_added.append(False)
             self.append(entry.message, entry.tokens)
-        for compaction in self._parent.compactions[len(self.compactions) :]:
+        for compaction in self.parent.compactions[len(self.compactions) :]:
             if compaction.position > length:
                 break
             self.compactions += (self._translate(compaction),)
@@ -104,7 +104,7 @@ class ExtendedHistory(History):
             return None
         place = self.recorded_positions[entry.start]
         if entry.is_verbatim:
-            return self._parent.entries[place]
+            return self.parent.entries[place]
         if place == entry.start:
             return entry
         return Entry(entry.message, entry.tokens, entry.form, place, place + 1)

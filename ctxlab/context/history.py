@@ -245,7 +245,8 @@ class History(Sequence[Message]):
         "position of a tool result → tool call that the result answers"
         self._head_open = True
         self._rewrite_caches: dict[tuple[Any, Any], RewriteCache] = {}
-        self._parent: History | None = None
+        self.parent: History | None = None
+        "history from which this one was copied; None if it is no copy"
         for message in messages:
             self.append(message)
 
@@ -259,7 +260,7 @@ class History(Sequence[Message]):
     @property
     def origin(self) -> History:
         """History from which this one was copied, directly or not; itself if it is no copy."""
-        return self if self._parent is None else self._parent.origin
+        return self if self.parent is None else self.parent.origin
 
     def append(self, message: Message, tokens: int | None = None) -> None:
         """Append the next message of the conversation.
@@ -365,7 +366,7 @@ class History(Sequence[Message]):
         key = (getattr(function, "__func__", function), owner)
         known = self._rewrite_caches.get(key)
         if known is None:
-            shared = None if self._parent is None else self._parent.get_rewrite_cache(function)
+            shared = None if self.parent is None else self.parent.get_rewrite_cache(function)
             known = self._rewrite_caches[key] = RewriteCache(function, self, shared)
         return known
 
@@ -398,7 +399,7 @@ class History(Sequence[Message]):
         other.compactions = tuple(c for c in self.compactions if c.position <= length)
         other._units = self._units.copy_prefix(length)
         other.unit_starts, other.calls_by_result = other._units.starts, other._units.calls_by_result
-        other._rewrite_caches, other._parent = {}, self
+        other._rewrite_caches, other.parent = {}, self
         other.append(question)
         return other
 

@@ -29,7 +29,8 @@ class MessageCache(Generic[T]):
     >>> from ctxlab import History, TokenCounter
     >>> history = History(TokenCounter("gpt-4o"), [Message("user", "Which port?")])
     >>> lengths = MessageCache(lambda message: print("computed") or len(message.text))
-    >>> lengths.get(history, 0), lengths.get(history.with_question(1, Message("user", "Why?")), 0)
+    >>> copied = history.with_question(1, Message("user", "Why?"))
+    >>> lengths.reader(history)(0), lengths.reader(copied)(0)
     computed
     (11, 11)
     """
@@ -38,25 +39,27 @@ class MessageCache(Generic[T]):
         self._function = function
         self._known: WeakKeyDictionary[History, dict[int, tuple[Message, T]]] = WeakKeyDictionary()
 
-    def get(self, history: History, position: int) -> T:
-        """Return the result for the message at a position of a history.
+    def reader(self, history: History) -> Callable[[int], T]:
+        """Return a function that returns the result for the message at a position of a history.
 
         Parameters
         ----------
         history : History
-            History with the message.
-        position : int
-            Position of the message.
+            History with the messages.
 
         Returns
         -------
-        T
-            What the function returned when it was first called with this message.
+        callable
+            Function of a position. Keep it no longer than the history.
         """
-        message = history.entries[position].message
-        known = self._known.setdefault(history.origin, {})
-        found = known.get(id(message))
-        if found is None:
-            # Keep a reference to the message, so that its id is not reused for another object.
-            found = known[id(message)] = message, self._function(message)
-        return found[1]
+        known, entries = self._known.setdefault(history.origin, {}), history.entries
+
+        def read(position: int) -> T:
+            message = entries[position].message
+            found = known.get(id(message))
+            if found is None:
+                # Keep a reference to the message, so that its id is not reused for another object.
+                found = known[id(message)] = message, self._function(message)
+            return found[1]
+
+        return read

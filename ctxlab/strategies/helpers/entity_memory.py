@@ -111,8 +111,9 @@ class EntityMemory:
         weights : tuple of float, optional
             Weights of the model that decides which entities are forgotten first.
         """
+        entities_at = _ENTITIES.reader(self.history)
         for position in positions[self.length :]:
-            self._add_message(position, _ENTITIES.get(self.history, position))
+            self._add_message(position, entities_at(position))
             if len(self.records) > _PRUNE_AT:
                 self._forget(position, weights)
         self.length = len(positions)
@@ -130,7 +131,7 @@ class EntityMemory:
         sequence of str
             Distinct entities.
         """
-        return _ENTITIES.get(self.history, position).mentioned
+        return _ENTITIES.reader(self.history)(position).mentioned
 
     def _add_message(self, position: int, found: _MessageEntities) -> None:
         records, crowd = self.records, len(found.mentioned)

@@ -24,7 +24,6 @@ from ctxlab.strategies.helpers.quotes import (
     HEADING,
     QUOTES,
     Found,
-    MessageQuotes,
     Quote,
     Section,
 )
@@ -149,8 +148,8 @@ class _Composer:
         self.history = memory.history
         self.chars_per_token = _chars_per_token(self.history, positions)
         self.first = positions[0] if positions else 0
-        self.quotes: dict[int, MessageQuotes] = {}
-        "quotes of messages, by position"
+        self.quotes_of = QUOTES.reader(self.history)
+        "returns the quotes of the message at a position"
         self.groups: dict[tuple[int, int], _Group] = {}
         "candidates by their position and segment"
         self.headings: dict[tuple[int, int], str] = {}
@@ -190,7 +189,7 @@ class _Composer:
         for position in reversed(self.positions[-_MAX_SAID_MESSAGES:]):
             if max_chars < _MIN_LINE_TOKENS * self.chars_per_token:
                 break
-            quote = QUOTES.get(self.history, position).said
+            quote = self.quotes_of(position).said
             if quote is None:
                 continue
             size = self._size(quote)
@@ -279,12 +278,11 @@ class _Composer:
         The position of its message is returned with it.
         """
         bare: tuple[int, Found | None] = -1, None
+        first, quotes_of = self.first, self.quotes_of
         for position in mentions:
-            if position < self.first:
+            if position < first:
                 break
-            if (quotes := self.quotes.get(position)) is None:
-                quotes = self.quotes[position] = QUOTES.get(self.history, position)
-            found = quotes.find(entity)
+            found = quotes_of(position).find(entity)
             if found is not None:
                 if not found.is_bare:
                     return position, found
@@ -294,7 +292,7 @@ class _Composer:
 
     def _section(self, position: int, segment: int) -> Section:
         answered = self.history.calls_by_result.get(position)
-        return QUOTES.get(self.history, position).section(segment, answered)
+        return self.quotes_of(position).section(segment, answered)
 
     def _make_group(self, position: int, segment: int) -> _Group:
         if segment == CALL:

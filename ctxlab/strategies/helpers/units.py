@@ -7,7 +7,7 @@ message is a unit of its own.
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -111,9 +111,28 @@ class _HistoryUnits:
 _UNITS: WeakKeyDictionary[History, _HistoryUnits] = WeakKeyDictionary()
 
 
+def _copied_units(history: History) -> _HistoryUnits:
+    """Return the units at the beginning that a copy shares with its original; none for others.
+
+    The preview of a question copies the history, and adds the question.
+    """
+    parent, copied = history.parent, len(history) - 1
+    if parent is None or not 0 < copied <= len(parent):
+        return _HistoryUnits()
+    if history.entries[copied - 1] is not parent.entries[copied - 1]:
+        return _HistoryUnits()
+    known = _units_of_history(parent)
+    number = bisect_right(known.bounds, copied) - 1  # the last unit may go on in the original
+    return _HistoryUnits(
+        known.bounds[: number + 1], known.tokens[:number], known.entries[:number], known.smallest
+    )
+
+
 def _units_of_history(history: History) -> _HistoryUnits:
     """Return the units of a history, including those that were added since the last call."""
-    units = _UNITS.setdefault(history, _HistoryUnits())
+    units = _UNITS.get(history)
+    if units is None:
+        units = _UNITS[history] = _copied_units(history)
     bounds, tokens, entries = units.bounds, units.tokens, units.entries
     known, length = bounds[-1], len(history)
     if known < length:  # a live conversation grew; new results may extend or join its last units
