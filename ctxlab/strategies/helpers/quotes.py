@@ -50,6 +50,7 @@ class Quote(NamedTuple):
     """Part of a message: lines of its text, lines of an argument, or a whole tool call."""
 
     place: Place
+    "place of the quote in the message"
     text: str
     "the quoted text"
     entities: frozenset[str]
@@ -62,14 +63,18 @@ class Section(NamedTuple):
     """Heading of the quotes from one part of a message."""
 
     heading: str
+    "text of the heading"
     entities: frozenset[str]
+    "entities of the heading, if it names a tool call"
     call: ToolCall | None
+    "tool call that the heading names"
 
 
 class Found(NamedTuple):
     """Quote that was found for an entity."""
 
     quote: Quote
+    "the quote"
     is_bare: bool
     "True if the quote contains little else than names"
 
