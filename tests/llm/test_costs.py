@@ -64,11 +64,13 @@ def test_the_bound_holds_on_the_servers_bill_whatever_goes_wrong(seed: int, tmp_
     requests = [question(f"{seed} {i} " + "word " * (i * 7 % 50)) for i in range(40)]
     bound = sum(map(worst_case_cost, requests)) / 4
     with talking(troubled) as server:
-        client = CachedClient(CostLimitedClient(asking(server), bound), tmp_path)
+        limited = CostLimitedClient(asking(server), bound)
         with pytest.raises(CostLimitExceeded, match="raise the limit") as caught:
-            client.complete_all(requests)
+            CachedClient(limited, tmp_path).complete_all(requests)
         assert isinstance(caught.value, ModelRequestRejected)
-        assert 0.5 * bound < billed(server) <= bound
+        remaining = limited.cost_limit.remaining
+        assert billed(server) <= (bound - remaining) * (1 + 1e-9)
+        assert 0 <= remaining < max(map(worst_case_cost, requests))  # no call was refused too early
         answered = {call.text for call in server.calls if call.outcome == "answered"}
         first = len(server.calls)
         CachedClient(CostLimitedClient(asking(server), 1.0), tmp_path).complete_all(requests)

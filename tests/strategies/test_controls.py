@@ -13,6 +13,7 @@ from replaying import run
 
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Form, History
+from ctxlab.context.preview import preview_question
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.visibility import measure_need_visibility
@@ -73,6 +74,20 @@ def test_chance_keeps_whole_units_until_no_other_one_fits(
             assert unit[0] in kept or tokens + size > limit
         choices = {place for unit in droppable(prepared, sent.position) for place in unit}
         assert tokens <= limit or not choices & kept
+
+
+@given(messages=conversations(), limit=limits(), data=st.data())
+def test_a_preview_chooses_as_if_the_question_had_been_asked(
+    messages: tuple[Message, ...], limit: int, data: st.DataObject, counter: TokenCounter
+) -> None:
+    length, question = data.draw(st.integers(0, len(messages))), Message("user", "Which one?")
+    context = Context(Budget(limit), History(counter, messages))
+    context.advance(length)
+    random_drop(1)(context)
+    asked = Context(Budget(limit), History(counter, [*messages[:length], question]))
+    asked.advance(length + 1)
+    sent = random_drop(1)(preview_question(context, question))
+    assert sent.messages == random_drop(1)(asked).messages
 
 
 @given(messages=conversations(turns=6), limit=limits())
