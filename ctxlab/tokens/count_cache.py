@@ -263,7 +263,7 @@ class CountCache:
             self._path = path = self._database() or self._create()
             # The lock of this object makes it safe to use the connection in several threads.
             self._connection = sqlite3.connect(
-                path, _TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+                path, timeout=_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
             )
             # With a write-ahead log, this loses the last counts after a power failure, but no others.
             self._connection.execute("PRAGMA synchronous = NORMAL")

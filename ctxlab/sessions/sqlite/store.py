@@ -207,6 +207,11 @@ class SqliteStore(SessionStore):
     def close(self) -> None:
         self._database.close()
         with self._salvage_lock:
+            self._drop_salvaged()
+
+    def _drop_salvaged(self) -> None:
+        if self._salvaged is not None:
+            self._salvaged[1].close()
             self._salvaged = None
 
     # --- reading -------------------------------------------------------------------------------
@@ -357,6 +362,7 @@ class SqliteStore(SessionStore):
                 f"damaged database ({error.__cause__}); only a part of it can be read and written"
             )
             self.damage.tell(self.path, said)
+            self._drop_salvaged()
             memory = sqlite3.connect(":memory:", check_same_thread=False)
             copy_rows(found, memory, self.path)
             memory.text_factory = decode_text

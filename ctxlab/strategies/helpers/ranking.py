@@ -52,6 +52,19 @@ class _SlidingIndex:
         raise NotImplementedError
 
 
+class _Database:
+    """Database of an index and its copies. One in memory is closed with the last of them."""
+
+    def __init__(self, connection: sqlite3.Connection | None) -> None:
+        self._is_given = connection is not None
+        # A context may move to another thread, but only one thread uses it at a time.
+        self.connection = connection or sqlite3.connect(":memory:", check_same_thread=False)
+
+    def __del__(self) -> None:
+        if not self._is_given:
+            self.connection.close()
+
+
 class BM25Index(_SlidingIndex):
     """Search index of numbered documents, ranked by BM25 with SQLite's full-text search.
 
@@ -79,8 +92,8 @@ class BM25Index(_SlidingIndex):
         self._min_number = self._deleted_before = 0
         self._pending: list[tuple[int, str]] | None = None
         "in a copy: the documents that were added to the copy; None: this is not a copy"
-        # A context may move to another thread, but only one thread uses it at a time.
-        self._connection = connection or sqlite3.connect(":memory:", check_same_thread=False)
+        self._database = _Database(connection)
+        self._connection = self._database.connection
         try:
             self._connection.execute(_CREATE)
         except sqlite3.OperationalError as error:
