@@ -257,11 +257,6 @@ class History(Sequence[Message]):
             self._model = find_model_without_warning(self.counter.model)
         return self._model
 
-    @property
-    def origin(self) -> History:
-        """History from which this one was copied, directly or not; itself if it is no copy."""
-        return self if self.parent is None else self.parent.origin
-
     def append(self, message: Message, tokens: int | None = None) -> None:
         """Append the next message of the conversation.
 

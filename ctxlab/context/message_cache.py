@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from ctxlab.context.history import History
+from ctxlab.context.history import Entry, History
 from ctxlab.messages.types import Message
 
 T = TypeVar("T")
 
 
 class MessageCache(Generic[T]):
-    """Results of a function of one message, kept as long as the history that was not copied.
+    """Results of a function of one message, kept as long as the history with the message.
+
+    A copy uses the results of its original for all messages that both contain.
 
     Parameters
     ----------
@@ -37,7 +39,7 @@ class MessageCache(Generic[T]):
 
     def __init__(self, function: Callable[[Message], T]) -> None:
         self._function = function
-        self._known: WeakKeyDictionary[History, dict[int, tuple[Message, T]]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[History, dict[int, T]] = WeakKeyDictionary()
 
     def reader(self, history: History) -> Callable[[int], T]:
         """Return a function that returns the result for the message at a position of a history.
@@ -52,14 +54,17 @@ class MessageCache(Generic[T]):
         callable
             Function of a position. Keep it no longer than the history.
         """
-        known, entries = self._known.setdefault(history.origin, {}), history.entries
+        known = self._known.setdefault(history, {})
+        read_original = None if history.parent is None else self.reader(history.parent)
+
+        def find(entry: Entry) -> T:
+            if read_original is not None and (same := history.entry_in_parent(entry)) is not None:
+                return read_original(same.start)
+            return self._function(entry.message)
 
         def read(position: int) -> T:
-            message = entries[position].message
-            found = known.get(id(message))
-            if found is None:
-                # Keep a reference to the message, so that its id is not reused for another object.
-                found = known[id(message)] = message, self._function(message)
-            return found[1]
+            if position not in known:
+                known[position] = find(history.entries[position])
+            return known[position]
 
         return read

@@ -93,7 +93,7 @@ class MessageQuotes:
         self._found: dict[str, Found | None] = {}
         self._lines: dict[Place, Quote | None] = {}
         self._called: dict[int, Quote] = {}
-        self._sections: dict[tuple[int, int], Section] = {}
+        self._sections: dict[int, Section] = {}
 
     @cached_property
     def _segments(self) -> list[Segment]:
@@ -115,10 +115,9 @@ class MessageQuotes:
         Section
             Heading, its entities, and the tool call that it names.
         """
-        key = segment, id(answered)
-        if key not in self._sections:
-            self._sections[key] = self._make_section(segment, answered)
-        return self._sections[key]
+        if segment not in self._sections:
+            self._sections[segment] = self._make_section(segment, answered)
+        return self._sections[segment]
 
     def _make_section(self, segment: int, answered: ToolCall | None) -> Section:
         message, call = self._message, None
