@@ -14,12 +14,11 @@ import logging
 import math
 import os
 import sqlite3
-import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 from typing_extensions import override
@@ -71,7 +70,7 @@ class CachedClient(BaseClient, Embedder):
     ``attempts`` set to 0. Its usage and cost are those of the original call. ``embed`` caches each
     string separately and sends only the missing ones. The usage and cost of its result cover all
     strings, and ``attempts`` counts the HTTP requests for the missing ones. Errors are not cached.
-    The cache is opened with the first request.
+    The cache is open only while replies are read or stored, so there is nothing to close.
 
     Parameters
     ----------
@@ -98,8 +97,8 @@ class CachedClient(BaseClient, Embedder):
     >>> from ctxlab.messages.types import Message
     >>> question = Request("gpt-4o", (Message("user", "Hi"),))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with CachedClient(ScriptedClient("Hello.", "Hello again."), folder) as client:
-    ...         replies = [client.complete(question) for _ in range(2)]
+    ...     client = CachedClient(ScriptedClient("Hello.", "Hello again."), folder)
+    ...     replies = [client.complete(question) for _ in range(2)]
     >>> [(reply.text, reply.cached, reply.attempts) for reply in replies]
     [('Hello.', False, 1), ('Hello.', True, 0)]
     """
@@ -117,22 +116,8 @@ class CachedClient(BaseClient, Embedder):
         return f"CachedClient({self.client!r}, {str(self.folder)!r}, {self.mode!r})"
 
     def __reduce__(self) -> tuple[type[CachedClient], tuple[Any, ...]]:
-        """Pickle the client without its open files; the copy opens them again."""
+        """Pickle the client without its cache; the copy opens the folder again."""
         return type(self), (self.client, self.folder, self.mode)
-
-    def __enter__(self) -> Self:
-        """Return this client."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the cache."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the cache; the next request opens it again."""
-        if self._disk is not None:
-            self._disk.close()
-            self._disk = None
 
     @override
     def split_for_workers(self, workers: int, /) -> CachedClient:
@@ -178,7 +163,10 @@ class CachedClient(BaseClient, Embedder):
             True if a reply is stored; always False in mode ``record``, which calls the client for
             every request.
         """
-        return self.mode != "record" and self.folder.is_dir() and key in self._open_cache()
+        if self.mode == "record" or not self.folder.is_dir():
+            return False
+        with self._open_cache() as disk:
+            return key in disk
 
     @override
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
@@ -244,9 +232,9 @@ class CachedClient(BaseClient, Embedder):
         """Return the value stored under a key; None if the key is missing or its value unreadable."""
         if self.mode == "record":
             return None
-        disk = self._open_cache()
         try:
-            blob = disk.get(key, retry=True)
+            with self._open_cache() as disk:
+                blob = disk.get(key, retry=True)
             if blob is None:
                 return None
             value = parse_json(blob)
@@ -261,26 +249,32 @@ class CachedClient(BaseClient, Embedder):
         # This is never called in the main thread: if a signal interrupts the start of a transaction,
         # SQLite waits forever for the end of the transaction.
         try:
-            for key, value in entries.items():
-                blob = dump_json(msgspec.to_builtins(value)).encode()
-                self._open_cache().set(key, blob, retry=True)
+            with self._open_cache() as disk:
+                for key, value in entries.items():
+                    blob = dump_json(msgspec.to_builtins(value)).encode()
+                    disk.set(key, blob, retry=True)
         except (OSError, sqlite3.Error) as error:  # do not lose a reply that was paid for
             _log.warning("cannot store a reply in the cache %s: %s", self.folder, error)
 
     def _open_cache(self) -> Any:
-        if self._disk is None:
-            import diskcache
+        """Return the cache as a context manager that closes the connection at its end.
 
-            try:
-                _create_private_cache(self.folder)
-                keep_all = {"eviction_policy": "none", "cull_limit": 0}
-                options = {"disk": _disk_class(), "disk_min_file_size": _MIN_FILE_BYTES, **keep_all}
-                self._disk = diskcache.Cache(str(self.folder), **options)
-            except (OSError, sqlite3.Error) as error:
-                message = f"cannot open the cache {self.folder}: {error}"
-                raise ModelRequestRejected(message) from error
-            weakref.finalize(self, self._disk.close)
-        return self._disk
+        diskcache opens a connection for each thread, and no other thread can close it. A connection
+        that stayed open would be lost with its thread.
+        """
+        if self._disk is not None:
+            return self._disk
+        import diskcache
+
+        try:
+            _create_private_cache(self.folder)
+            keep_all = {"eviction_policy": "none", "cull_limit": 0}
+            options = {"disk": _disk_class(), "disk_min_file_size": _MIN_FILE_BYTES, **keep_all}
+            disk = diskcache.Cache(str(self.folder), **options)  # opens a connection of this thread
+        except (OSError, sqlite3.Error) as error:
+            raise ModelRequestRejected(f"cannot open the cache {self.folder}: {error}") from error
+        self._disk = disk
+        return disk
 
 
 def _create_private_cache(folder: Path) -> None:

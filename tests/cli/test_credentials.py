@@ -150,10 +150,10 @@ def test_a_client_shows_no_credentials_and_its_errors_neither(
         extra_headers={"X-Api-Key": f"{WORD}-header"},
         retries=0,
     )
-    with CachedClient(client, tmp_path / "cache") as cached:
-        with pytest.raises(ModelRequestRejected) as caught:
-            cached.complete(Request("openai/gpt-4o", (Message("user", "hi"),)))
-        assert WORD not in f"{caught.value}{client!r}{cached!r}{caplog.text}"
+    cached = CachedClient(client, tmp_path / "cache")
+    with pytest.raises(ModelRequestRejected) as caught:
+        cached.complete(Request("openai/gpt-4o", (Message("user", "hi"),)))
+    assert WORD not in f"{caught.value}{client!r}{cached!r}{caplog.text}"
     assert WORD.encode() not in everything_in(tmp_path)
 
 

@@ -39,8 +39,7 @@ def asking(server: Talker, **settings: Any) -> LiteLLMClient:
 def test_an_answer_comes_from_disk_with_the_figures_of_when_it_was_asked(tmp_path: Path) -> None:
     with talking(["Nobody.", "Somebody."]) as server:
         first = CachedClient(asking(server), tmp_path).complete(question())
-        with CachedClient(asking(server), tmp_path) as client:
-            again = client.complete(question())
+        again = CachedClient(asking(server), tmp_path).complete(question())
         assert server.attempts == 1
     assert (first.cached, first.attempts) == (False, 1)
     assert (again.cached, again.attempts) == (True, 0)
@@ -182,27 +181,25 @@ def test_answers_that_came_before_a_refusal_are_kept(tmp_path: Path) -> None:
 
 
 def test_any_answer_comes_back_as_it_was(tmp_path: Path) -> None:
-    with (
-        CachedClient(None, tmp_path, "record") as recording,
-        CachedClient(None, tmp_path, "replay") as replaying,
-    ):
+    recording = CachedClient(None, tmp_path, "record")
+    replaying = CachedClient(None, tmp_path, "replay")
 
-        @given(
-            content=st.one_of(st.none(), st.text(), st.just("\ud800")),
-            arguments=st.text(max_size=5),
-            usd=st.one_of(st.just(math.nan), st.floats(0, 10)),
-        )
-        def holds(content: str | None, arguments: str, usd: float) -> None:
-            call = ToolCall("c1", "read", arguments)
-            message = Message("assistant", content, (call,), reasoning=content)
-            reply = Reply(message, Usage(1, 2, 3, 4, 5), usd, "stop", 3)
-            recording.client = ScriptedClient(reply)
-            assert recording.complete(question()) is reply
-            again = replaying.complete(question())
-            assert (again.message, again.usage, again.finish) == (message, reply.usage, "stop")
-            assert again.usd == usd or (math.isnan(again.usd) and math.isnan(usd))
+    @given(
+        content=st.one_of(st.none(), st.text(), st.just("\ud800")),
+        arguments=st.text(max_size=5),
+        usd=st.one_of(st.just(math.nan), st.floats(0, 10)),
+    )
+    def holds(content: str | None, arguments: str, usd: float) -> None:
+        call = ToolCall("c1", "read", arguments)
+        message = Message("assistant", content, (call,), reasoning=content)
+        reply = Reply(message, Usage(1, 2, 3, 4, 5), usd, "stop", 3)
+        recording.client = ScriptedClient(reply)
+        assert recording.complete(question()) is reply
+        again = replaying.complete(question())
+        assert (again.message, again.usage, again.finish) == (message, reply.usage, "stop")
+        assert again.usd == usd or (math.isnan(again.usd) and math.isnan(usd))
 
-        holds()
+    holds()
 
 
 PROCESS = """
@@ -294,21 +291,20 @@ def test_reading_a_folder_of_somebody_elses_executes_nothing(
 ) -> None:
     monkeypatch.setenv("TRAP", str(tmp_path / "sprung"))
     folder = tmp_path / "calls"
-    with CachedClient(ScriptedClient("Nobody."), folder) as client:
-        client.complete(question())
+    CachedClient(ScriptedClient("Nobody."), folder).complete(question())
     with sqlite3.connect(folder / "cache.db") as connection:
         trapped = (diskcache.core.MODE_PICKLE, pickle.dumps(Trap()))
         connection.execute("UPDATE Cache SET mode = ?, value = ?", trapped)
     connection.close()
-    with CachedClient(ScriptedClient("Somebody."), folder) as client:
-        assert client.complete(question()).text == "Somebody."
+    client = CachedClient(ScriptedClient("Somebody."), folder)
+    assert client.complete(question()).text == "Somebody."
     assert not (tmp_path / "sprung").exists()
 
 
 def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:
-    with CachedClient(ScriptedClient("x" * 100_000, "short"), tmp_path) as client:
-        client.complete_all([question("long"), question("short")])
-        client.embed("e", ["text"])
+    client = CachedClient(ScriptedClient("x" * 100_000, "short"), tmp_path)
+    client.complete_all([question("long"), question("short")])
+    client.embed("e", ["text"])
     with sqlite3.connect(tmp_path / "cache.db") as connection:
         modes = {mode for (mode,) in connection.execute("SELECT mode FROM Cache")}
     connection.close()
@@ -317,14 +313,13 @@ def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_asked_again(tmp_path: Path) -> None:
-    with CachedClient(ScriptedClient("Nobody."), tmp_path) as client:
-        client.complete(question())
+    CachedClient(ScriptedClient("Nobody."), tmp_path).complete(question())
     for broken in (b"{", b"[]", b'{"usd": 1}', "text"):
         with sqlite3.connect(tmp_path / "cache.db") as connection:
             connection.execute("UPDATE Cache SET value = ?", (broken,))
         connection.close()
-        with CachedClient(ScriptedClient("Somebody."), tmp_path) as client:
-            assert client.complete(question()).text == "Somebody."
+        client = CachedClient(ScriptedClient("Somebody."), tmp_path)
+        assert client.complete(question()).text == "Somebody."
 
 
 def test_a_folder_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
@@ -353,7 +348,6 @@ def test_a_signal_in_the_middle_of_a_transaction_does_not_lock_the_folder(tmp_pa
                 finished = False
         with closing(sqlite3.connect(client.folder / "cache.db", timeout=0)) as other:
             other.execute("BEGIN IMMEDIATE")
-        client.close()
         if finished:
             break
     assert number > 5

@@ -66,11 +66,11 @@ def test_vectors_are_asked_for_once_and_kept(store: SessionStore, tmp_path: Path
     id = stored(store, *(f"Question {n}" for n in range(5)))
     with talking() as server:
         client = LiteLLMClient(server.address, "k", retries=0)
-        with CachedClient(client, tmp_path / "calls") as cached:
-            first = search_semantically(store, "question", cached, "text-embedding-3-small", id)
-            texts = sum(len(call.texts) for call in server.calls)
-            store.append(id, *exchange("Another"))
-            search_semantically(store, "question", cached, "text-embedding-3-small", id)
-            asked_later = sum(len(call.texts) for call in server.calls) - texts
+        cached = CachedClient(client, tmp_path / "calls")
+        first = search_semantically(store, "question", cached, "text-embedding-3-small", id)
+        texts = sum(len(call.texts) for call in server.calls)
+        store.append(id, *exchange("Another"))
+        search_semantically(store, "question", cached, "text-embedding-3-small", id)
+        asked_later = sum(len(call.texts) for call in server.calls) - texts
     assert len(first) == 5
     assert (texts, asked_later) == (6, 1)
