@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import pydoc
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -188,7 +188,7 @@ these has an example, which the tests run. The last two tables list names of sub
     parts = [intro]
     for file, (title, names) in REFERENCE.items():
         rows = [
-            [f"[`{name}`]({file}.md#{path_of(name)})", summary_of(pydoc.locate(f"ctxlab.{name}"))]
+            [f"[`{name}`]({file}.md#{path_of(name)})", summary_of(public_object(name))]
             for name in names.split()
         ]
         parts += [f"## {title}", markdown_table(["name", "content"], rows)]
@@ -208,6 +208,12 @@ def path_of(name: str) -> str:
     """
     module = str(getattr(getattr(ctxlab, name, None), "__module__", ""))
     return f"{module}.{name}" if module.endswith(f".{name}") else f"ctxlab.{name}"
+
+
+def public_object(name: str) -> Any:
+    """Return the object with a public name. A name such as ``formats.write`` is also a module's."""
+    package, _, last = f"ctxlab.{name}".rpartition(".")
+    return pkgutil.resolve_name(f"{package}:{last}")
 
 
 def summary_of(value: Any) -> str:

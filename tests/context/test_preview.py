@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -229,8 +229,8 @@ class remembers(BaseStrategy):
     kept: str = "list"
 
     def __call__(self, context: Context, /) -> Context:
-        if self.kept == "table":
-            context.strategy_state.setdefault(self, sqlite3.connect(":memory:"))
+        if self.kept == "lock":
+            context.strategy_state.setdefault(self, threading.Lock())
             return context
         state = context.strategy_state.setdefault(self, (_State(), context.history, {"all": []}))
         assert state[1] is context.history
@@ -250,9 +250,9 @@ def test_what_a_strategy_remembers_is_its_own_in_a_preview(counter: TokenCounter
 def test_what_cannot_be_copied_is_named(counter: TokenCounter) -> None:
     prepared = PreparedRecording(probed(TALK[:4], [None]), counter)
     with pytest.raises(
-        StrategyError, match=r"value of remembers\(kept='table'\) in strategy_state cannot"
+        StrategyError, match=r"value of remembers\(kept='lock'\) in strategy_state cannot"
     ):
-        replay_trace(prepared, remembers("table"), prepared.make_budget(99))
+        replay_trace(prepared, remembers("lock"), prepared.make_budget(99))
 
 
 def test_replays_are_shared_by_budgets_only_where_no_question_looked_at_one(

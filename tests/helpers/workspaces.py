@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 from ctxlab.messages.types import Message
 from ctxlab.sessions.sqlite.store import SqliteStore
@@ -19,8 +20,5 @@ def begun(store: SqliteStore, id: str = "a") -> str:
 
 def sql(store: SqliteStore, statement: str, *values: object) -> list[tuple[object, ...]]:
     """Run an SQL statement over a separate connection, as another program would."""
-    connection = sqlite3.connect(store.path)
-    with connection:
-        rows = connection.execute(statement, values).fetchall()
-    connection.close()
-    return rows
+    with closing(sqlite3.connect(store.path)) as connection, connection:
+        return connection.execute(statement, values).fetchall()

@@ -271,7 +271,9 @@ def test_clearing_does_no_harm_to_a_process_with_an_open_database(cache: CountCa
     cache.save()  # the new database has a write-ahead log, which the other process must not delete
     reader.count("chars", "late", len)
     reader.close()
-    assert CountCache(cache.folder).count("chars", "new", never) == 3
+    late = CountCache(cache.folder)
+    assert late.count("chars", "new", never) == 3
+    late.close()
 
 
 def test_copies_in_a_process_share_one_cache(cache: CountCache) -> None:

@@ -46,6 +46,7 @@ class DamagedText(str):
 class Database:
     """SQLite database with one connection per process, which the threads of the process share.
 
+    The connection is closed by ``close``, or with the last reference to this object.
     Errors of SQLite are raised as ``SessionError`` with the name of the file.
 
     Parameters
@@ -69,7 +70,7 @@ class Database:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._open_identities = self._file_identities()
-        self._release_claim: Callable[[], object] = int
+        self._close_files: Callable[[], object] = int
         _DATABASES.add(self)
 
     @contextmanager
@@ -129,10 +130,8 @@ class Database:
     def close(self) -> None:
         """Close the connection. It is opened again when the database is used again."""
         with self._lock:
-            self._release_claim()
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._close_files()
+            self._connection = None
 
     def before_fork(self) -> None:
         """Close the connection before ``os.fork``, because a child process must not inherit it.
@@ -165,7 +164,6 @@ class Database:
             self.close()  # a file was removed or replaced: writes to the old file would be lost
         if self._connection is None:
             self._connection = self._open()
-            self._release_claim = weakref.finalize(self, os.close, _claim_file(self.path))
             self._open_identities = self._file_identities()
         connection = self._connection
         if connection.in_transaction:
@@ -206,6 +204,8 @@ class Database:
             if not sealed:
                 _enable_wal(connection)
                 self._keep_damaged_log(connection, log, pending)
+            claim = _claim_file(self.path)
+            self._close_files = weakref.finalize(self, _close_files, claim, connection)
         except BaseException:
             connection.close()
             raise
@@ -265,6 +265,12 @@ def _file_identity(path: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return found.st_dev, found.st_ino
+
+
+def _close_files(claim: int, connection: sqlite3.Connection) -> None:
+    # SQLite cannot remove the write-ahead log while the claim exists.
+    os.close(claim)
+    connection.close()
 
 
 def _claim_file(path: Path) -> int:

@@ -11,6 +11,7 @@ import platform
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -170,6 +171,7 @@ class SqliteStore(SessionStore):
         self.damage = DamageLog(self.workspace)
         "damage that was noticed while the store was read"
         self._salvaged: tuple[object, sqlite3.Connection] | None = None
+        self._close_salvaged: Callable[[], object] = int
         self._salvage_lock = threading.RLock()
         self._database = Database(self.path, self._on_connect, durable=fsync == "always")
 
@@ -207,11 +209,7 @@ class SqliteStore(SessionStore):
     def close(self) -> None:
         self._database.close()
         with self._salvage_lock:
-            self._drop_salvaged()
-
-    def _drop_salvaged(self) -> None:
-        if self._salvaged is not None:
-            self._salvaged[1].close()
+            self._close_salvaged()
             self._salvaged = None
 
     # --- reading -------------------------------------------------------------------------------
@@ -362,8 +360,9 @@ class SqliteStore(SessionStore):
                 f"damaged database ({error.__cause__}); only a part of it can be read and written"
             )
             self.damage.tell(self.path, said)
-            self._drop_salvaged()
+            self._close_salvaged()
             memory = sqlite3.connect(":memory:", check_same_thread=False)
+            self._close_salvaged = weakref.finalize(self, memory.close)
             copy_rows(found, memory, self.path)
             memory.text_factory = decode_text
             self._salvaged = stamps, memory

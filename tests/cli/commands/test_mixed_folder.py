@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -23,9 +24,9 @@ CHAT = b'{"role":"user","content":"hi"}\n{"role":"assistant","content":"ho"}\n'
 
 
 def database() -> bytes:
-    connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE TABLE orders (id INT)")
-    return connection.serialize()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE orders (id INT)")
+        return connection.serialize()
 
 
 NO_LOGS: dict[str, bytes] = {

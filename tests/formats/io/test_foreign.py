@@ -6,6 +6,7 @@ import io
 import json
 import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,10 @@ def zipped(*names: str) -> bytes:
 
 
 def database(*tables: str) -> bytes:
-    connection = sqlite3.connect(":memory:")
-    for table in tables:
-        connection.execute(f"CREATE TABLE {table} (key TEXT, value BLOB)")
-    return connection.serialize()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for table in tables:
+            connection.execute(f"CREATE TABLE {table} (key TEXT, value BLOB)")
+        return connection.serialize()
 
 
 def dumped(value: Any) -> bytes:
