@@ -80,7 +80,7 @@ WHERE session_id = ? AND turn = ? AND step BETWEEN ? AND ? ORDER BY step, positi
 _MAX_STEP = 2**63 - 1
 _SELECT_ANY = "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
 _COUNT_BESIDE = """
-SELECT count(*) FROM messages WHERE session_id = ?1 AND position IN (?2, ?3)
+SELECT count(*) FROM messages WHERE session_id = ? AND position IN (?, ?)
 """
 # Sessions of which only messages are left. The ids are found one by one, without reading every row.
 _SELECT_ORPHANS = """
