@@ -141,7 +141,7 @@ def note_changed_recordings(run: Path, recordings: Sequence[dict[str, Any]]) -> 
         One dict per recording, from ``Results.recordings`` of the repeated run.
     """
     from ctxlab.evaluation.recording_table import read_entries
-    from ctxlab.evaluation.results import MANIFEST_FILE
+    from ctxlab.evaluation.run_files import MANIFEST_FILE
 
     manifest = run / MANIFEST_FILE if run.is_dir() else run
     before = read_entries(manifest.parent, parse_json(manifest.read_bytes()))

@@ -42,7 +42,7 @@ def parse_out_folder(text: str) -> Path:
     SpecError
         If the value is empty, names a file, or names a folder that is not writable.
     """
-    from ctxlab.evaluation.results import UNFINISHED_PREFIX
+    from ctxlab.evaluation.run_files import UNFINISHED_PREFIX
 
     if not text:
         raise SpecError("--out: expected a folder, got an empty string; use . for this folder")
@@ -97,7 +97,7 @@ def check_output_folder(
     """
     from ctxlab.evaluation.fingerprint import identify_recordings
     from ctxlab.evaluation.parts import PARTS_FOLDER, read_identities
-    from ctxlab.evaluation.results import UNFINISHED_PREFIX
+    from ctxlab.evaluation.run_files import UNFINISHED_PREFIX
 
     if out is None or not out.is_dir():
         return
@@ -156,7 +156,7 @@ def check_recommendation_folder(out: Path | None) -> None:
         If the folder contains anything else.
     """
     from ctxlab.evaluation.recommendation.results import FILE
-    from ctxlab.evaluation.results import RUN_FILES
+    from ctxlab.evaluation.run_files import RUN_FILES
 
     names = sorted(each.name for each in out.iterdir()) if out is not None and out.is_dir() else []
     if names and (FILE not in names or not {*names} <= {FILE, *RUN_FILES}):
@@ -215,7 +215,7 @@ _IDENTITY_KEYS = ("digest", "cluster", "counted_as")
 def _read_run(folder: Path) -> tuple[dict[str, Any] | None, Sequence[dict[str, Any]]]:
     """Return the manifest and the recordings of a saved run; None if the folder contains no run."""
     from ctxlab.evaluation.recording_table import read_entries
-    from ctxlab.evaluation.results import MANIFEST_FILE
+    from ctxlab.evaluation.run_files import MANIFEST_FILE
 
     try:
         manifest = parse_json((folder / MANIFEST_FILE).read_bytes())

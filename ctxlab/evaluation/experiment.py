@@ -25,12 +25,12 @@ from ctxlab.evaluation.metrics.closed_loop import ClosedLoopMetric
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
 from ctxlab.evaluation.parts import ComputedPart, PartStore, PartTask
 from ctxlab.evaluation.recording_table import RECORDINGS_FILE, RecordingWriter
-from ctxlab.evaluation.results import (
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.results_builder import ResultsBuilder
+from ctxlab.evaluation.run_files import (
     COMPACTIONS_FILE,
     REQUESTS_FILE,
     RUNS_FILE,
-    Results,
-    ResultsBuilder,
     replace_run_files,
     write_manifest,
 )

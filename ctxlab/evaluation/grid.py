@@ -24,7 +24,7 @@ from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.closed_loop import ClosedLoopMetric
 from ctxlab.evaluation.metrics.compactions import find_compactions
 from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
-from ctxlab.evaluation.results import ReplayOutcome
+from ctxlab.evaluation.results_builder import ReplayOutcome
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy

@@ -45,7 +45,8 @@ from ctxlab.evaluation.grid import ExperimentGrid
 from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.compactions import CompactionRows
 from ctxlab.evaluation.metrics.strategy_calls import GeneratedText, StrategyCalls
-from ctxlab.evaluation.results import UNFINISHED_PREFIX, ReplayOutcome, library_versions
+from ctxlab.evaluation.results_builder import ReplayOutcome, library_versions
+from ctxlab.evaluation.run_files import UNFINISHED_PREFIX
 from ctxlab.llm.base import ModelCall
 from ctxlab.messages.types import Recording, count_message_chars
 from ctxlab.strategies.base import FunctionStrategy, walk_strategies

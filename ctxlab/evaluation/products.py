@@ -41,7 +41,8 @@ from ctxlab.evaluation.metrics import Metric
 from ctxlab.evaluation.metrics.base import Better
 from ctxlab.evaluation.metrics.cost import hour_cost
 from ctxlab.evaluation.parallel import map_parallel
-from ctxlab.evaluation.results import MANIFEST_FILE, Results
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.run_files import MANIFEST_FILE
 from ctxlab.evaluation.verdict import control_name
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import Strategy

@@ -43,7 +43,8 @@ from ctxlab.evaluation.metrics.closed_loop import (
     MAX_REFETCHES,
     ClosedLoopMetric,
 )
-from ctxlab.evaluation.results import MANIFEST_FILE, Results
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.run_files import MANIFEST_FILE
 from ctxlab.formats import FORMATS, LoadReport, OnError, OnSkip, load
 from ctxlab.formats.filters import parse_condition
 from ctxlab.formats.io.datasets import (

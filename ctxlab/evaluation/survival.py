@@ -47,7 +47,8 @@ from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.canaries import measure_canary_visibility
 from ctxlab.evaluation.metrics.compactions import find_compacted_requests
 from ctxlab.evaluation.parallel import map_parallel
-from ctxlab.evaluation.results import ReplayOutcome, Results, ResultsBuilder
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.results_builder import ReplayOutcome, ResultsBuilder
 from ctxlab.evaluation.verdict import control_names, usable_rows
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client

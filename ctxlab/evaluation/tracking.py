@@ -147,7 +147,7 @@ def tracked_configurations(results: Results) -> Iterator[TrackedConfiguration]:
 @contextmanager
 def _written_files(results: Results) -> Iterator[Path]:
     """Write the leaderboard and the manifest into a temporary folder."""
-    from ctxlab.evaluation.results import write_manifest
+    from ctxlab.evaluation.run_files import write_manifest
 
     with tempfile.TemporaryDirectory(prefix="ctxlab-") as folder:
         results.leaderboard().to_csv(Path(folder, LEADERBOARD_FILE), index=False)

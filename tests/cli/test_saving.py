@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 from running import PROGRAM, Run, a_recording
 
-from ctxlab.evaluation.results import Results, replace_run_files
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.run_files import replace_run_files
 from ctxlab.formats import write
 
 FEW = ("-l", "4k", "-s", "full")

@@ -16,7 +16,8 @@ from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
-from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.results_builder import ResultsBuilder
 from ctxlab.evaluation.verdict import control_name
 from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.strategies import sliding_window

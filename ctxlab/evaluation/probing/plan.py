@@ -27,7 +27,8 @@ from ctxlab.evaluation.grid import ExperimentGrid
 from ctxlab.evaluation.metrics.base import Figures, FloatArray, Score
 from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.evaluation.probing.results import AnsweredResults
-from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.results_builder import ResultsBuilder
 from ctxlab.llm.base import Client, Reply, Request
 from ctxlab.llm.batch import (
     RequestEstimate,

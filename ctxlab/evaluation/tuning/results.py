@@ -22,7 +22,8 @@ from ctxlab._utils.tables import legend_of
 from ctxlab.evaluation.bootstrap import difference_of_samples, ratio_interval
 from ctxlab.evaluation.metrics.base import FloatArray, divide_sums
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
-from ctxlab.evaluation.results import Results, replace_run_files
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.run_files import replace_run_files
 from ctxlab.evaluation.tuning.pareto import pareto_front
 from ctxlab.evaluation.tuning.successive_halving import REFERENCE_NOTE, TrialSums
 from ctxlab.evaluation.verdict import (
