@@ -312,7 +312,7 @@ class Results:
         cell, shape, known = self._cells
         sums = self._read_run_column(column).groupby(cell).sum()
         table = np.full(shape, np.nan)
-        table.flat[sums.index] = sums
+        table.flat[sums.index.to_numpy()] = sums.to_numpy()
         chosen: list[Any] = [known.get_loc(key) for key in configurations]
         return table[:, chosen]
 

@@ -56,7 +56,7 @@ def run(program: str) -> None:
         ("openrouter/google/gemini-3-flash-preview", 1_048_576),
         ("openrouter/google/gemini-2.5-pro:free", 1_048_576),
         ("vertex_ai/gemini-2.5-flash@001", 1_048_576),
-        ("openrouter/anthropic/claude-sonnet-4.5:beta", 200_000),
+        ("openrouter/anthropic/claude-haiku-4.5:beta", 200_000),
         ("claude-haiku-4-5-latest", 200_000),
         ("claude-3-5-sonnet-20241022", 200_000),
         ("bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0", 200_000),

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -26,6 +27,7 @@ from ctxlab.serve.http.turn_runner import TurnRunner
 if TYPE_CHECKING:
     from ctxlab.agent.events import TurnResult
 
+_T = TypeVar("_T")
 _PING_INTERVAL = 10.0
 "seconds without an event after which a comment is sent, so that proxies keep the connection open"
 
@@ -174,9 +176,15 @@ class EventStreamResponse(StreamingResponse):
         super().__init__(_stream_events(turn), headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response, then cancel the turn if it is still running."""
+        """Send the response, then cancel the turn if it is still running.
+
+        Starlette's own method does not wait for a disconnect if the server supports ASGI 2.4: sending
+        fails then. But while a model is thinking, nothing is sent.
+        """
         try:
-            await super().__call__(scope, receive, send)
+            await _run_until_disconnect(self.stream_response(send), receive)
+        except (ClientDisconnect, OSError):
+            pass  # there is nobody to tell
         finally:
             self._turn.cancel(_client_gone_problem())
 
@@ -203,17 +211,26 @@ async def wait_for_outcome_or_disconnect(turn: TurnRunner, request: Request) -> 
     Exception
         The error that ended the turn.
     """
-    outcome = asyncio.ensure_future(turn.wait_for_outcome())
-    gone = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({outcome, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not outcome.done():
-            raise _client_gone_problem()
-        return await outcome
+        return await _run_until_disconnect(turn.wait_for_outcome(), request.receive)
+    except ClientDisconnect:
+        raise _client_gone_problem() from None
     finally:
-        outcome.cancel()
-        gone.cancel()
         turn.cancel(_client_gone_problem())
+
+
+async def _run_until_disconnect(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
+    """Return the result of ``work``; raise ClientDisconnect if the client disconnects before."""
+    done = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+    try:
+        await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            raise ClientDisconnect
+        return await done
+    finally:
+        done.cancel()
+        gone.cancel()
 
 
 async def _stream_events(turn: TurnRunner) -> AsyncIterator[bytes]:
@@ -240,6 +257,6 @@ def _client_gone_problem() -> HTTPException:
     return HTTPException(503, "the client disconnected")
 
 
-async def _wait_for_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass
