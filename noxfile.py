@@ -179,7 +179,8 @@ def minimums(session: nox.Session) -> None:
     version that has one.
     """
     session.install("uv>=0.5")
-    oldest = Path(session.create_tmp(), "oldest.txt").resolve()
+    # Not in session.create_tmp(): temporary folders of the tests would lie within the project too.
+    oldest = Path(session.virtualenv.location, "oldest.txt").resolve()
     choose = ("--resolution", "lowest-direct", "--no-build", "--extra", "serve")
     session.run_install("uv", "pip", "compile", "-q", *choose, "pyproject.toml", "-o", str(oldest))
     wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["serve"]]
