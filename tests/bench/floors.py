@@ -26,7 +26,7 @@ from synthetic import conversation
 from table import Line, alternate, ratios
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.executors import LOCAL, choose_executor
+from ctxlab.evaluation.executors import LOCAL, Executor, choose_executor
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.parallel import map_parallel
@@ -221,6 +221,6 @@ def dask_seconds_per_task(number: int, payload: object = None) -> float:
     return (many[0] - few[0]) / number
 
 
-def _run_all(execute: Callable[..., Iterator[object]], number: int, payload: object) -> None:
-    for _ in execute(bool, (payload for _ in range(number))):
+def _run_all(execute: Executor, number: int, payload: object) -> None:
+    for _ in execute(bool, (payload for _ in range(number)), on_death=lambda task: task):
         pass

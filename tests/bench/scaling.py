@@ -191,10 +191,10 @@ def _is_log(file: Path) -> bool:
     return file.is_file() and file.suffix not in (".md", ".tsv")
 
 
-def run(names: Sequence[str], corpus: Path, quick: bool) -> dict[str, Any]:
-    """Measure the named series, and return the figures."""
+def run(found: dict[str, Any], names: Sequence[str], corpus: Path, quick: bool) -> None:
+    """Measure the named series, and add the figures to ``found`` one by one."""
     machine = {**describe_machine(), "load_before": current_load()}
-    found: dict[str, Any] = {"quick": quick, "machine": machine, "points": [], CLUSTER: None}
+    found |= {"quick": quick, "machine": machine, "points": [], CLUSTER: None}
     for series in SERIES:
         if series not in names:
             continue
@@ -212,7 +212,6 @@ def run(names: Sequence[str], corpus: Path, quick: bool) -> dict[str, Any]:
         found[CLUSTER] = measure_cluster(corpus, quick)
         print(f"\n{CLUSTER}\n{json.dumps(found[CLUSTER], indent=1)}", flush=True)
     machine["load_after"] = current_load()
-    return found
 
 
 def _show(point: dict[str, Any]) -> str:
@@ -324,12 +323,13 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"unknown names: {', '.join(unknown)}; choose from {', '.join(names)}")
     report.check_new((given.json, given.plot), given.overwrite, parser.error)
     os.environ["CTXLAB_CACHE"] = ""  # all commands count tokens themselves
-    if given.stored:
-        found = report.loads(given.stored)
-    else:
-        found = run(given.names or names, given.corpus, given.quick)
-    if given.json:
-        report.write_new(given.json, report.dumps(found), given.overwrite)
+    found: dict[str, Any] = report.loads(given.stored) if given.stored else {}
+    try:
+        if not found:
+            run(found, given.names or names, given.corpus, given.quick)
+    finally:  # also keep the figures up to a failure or Ctrl+C
+        if given.json:
+            report.write_new(given.json, report.dumps(found), given.overwrite)
     if given.plot:
         plot(found, given.plot)
     return 0
