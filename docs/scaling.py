@@ -30,6 +30,7 @@ TITLES = {
     "configurations": "Configurations of ten recordings of 300 messages",
     "workers": "Processes for 1,000 recordings of 24 messages",
 }
+_COUNTED = {"workers": "processes", "short": "recordings", "short-parallel": "recordings"}
 
 MEASURE = """\
 python tests/bench scaling --json docs/scaling.json --plot docs/scaling.png --overwrite
@@ -249,7 +250,7 @@ def series_section(points: Sequence[Mapping[str, Any]], series: str) -> list[str
     if not rows:
         return []
     heads = [
-        "processes" if series == "workers" else series,
+        _COUNTED.get(series, series),
         "seconds",
         "processor",
         "memory (MB)",
