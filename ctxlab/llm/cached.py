@@ -14,7 +14,7 @@ import logging
 import math
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -171,7 +171,7 @@ class CachedClient(BaseClient, Embedder):
     @override
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         keys = [self._build_key("embedding", {"model": model, "text": text}) for text in texts]
-        known = {key: self._load(key, _Vector) for key in dict.fromkeys(keys)}
+        known = self._load_all(dict.fromkeys(keys), _Vector)
         found = {key: vector for key, vector in known.items() if vector is not None}
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         attempts = 0
@@ -194,12 +194,12 @@ class CachedClient(BaseClient, Embedder):
         for index, request in enumerate(requests):
             indices.setdefault(self.cache_key(request), []).append(index)
         missing: dict[str, Request] = {}
-        for key, same in indices.items():
-            if (known := self._load(key, Reply)) is None:
-                missing[key] = requests[same[0]]
+        for key, known in self._load_all(indices, Reply).items():
+            if known is None:
+                missing[key] = requests[indices[key][0]]
             else:
                 known = msgspec.structs.replace(known, cached=True, attempts=0)
-                yield from _repeat_reply(known, same)
+                yield from _repeat_reply(known, indices[key])
         if not missing:
             return
         keys, to_send = list(missing), list(missing.values())
@@ -228,13 +228,16 @@ class CachedClient(BaseClient, Embedder):
         text = json.dumps([kind, fields, options], sort_keys=True, default=repr)
         return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
 
-    def _load(self, key: str, kind: type[_Stored]) -> _Stored | None:
-        """Return the value stored under a key; None if the key is missing or its value unreadable."""
+    def _load_all(self, keys: Iterable[str], kind: type[_Stored]) -> dict[str, _Stored | None]:
+        """Return the value stored under each key; None if the key is missing or its value unreadable."""
         if self.mode == "record":
-            return None
+            return dict.fromkeys(keys)
+        with self._open_cache() as disk:
+            return {key: self._load(disk, key, kind) for key in keys}
+
+    def _load(self, disk: Any, key: str, kind: type[_Stored]) -> _Stored | None:
         try:
-            with self._open_cache() as disk:
-                blob = disk.get(key, retry=True)
+            blob = disk.get(key, retry=True)
             if blob is None:
                 return None
             value = parse_json(blob)
